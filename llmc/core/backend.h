@@ -1,0 +1,49 @@
+// llmc/core/backend.h: where work runs. The only header that knows whether this build has CUDA.
+//
+// Every op takes a stream as its last argument, and the stream's type picks the backend by
+// overloading: CpuStream is the definition of every op, CudaStream the fast one. The model is a
+// template over (Elem, Stream) and is written once.
+#pragma once
+#include <cstddef>
+
+#ifdef LLMC_CUDA  // set by the Makefile for CUDA builds and for the host simulator
+constexpr bool kBuiltWithCuda = true;
+#else
+constexpr bool kBuiltWithCuda = false;
+#endif
+
+// Work runs at once, on the calling thread and its OpenMP team.
+struct CpuStream {};
+
+// Work is queued, in order, on one CUDA stream. The handle is a cudaStream_t; no CUDA header here.
+struct CudaStream {
+    void* handle = nullptr;
+};
+
+// Scratch memory that an op may use during one call. Each op that needs some has a function
+// <op>_workspace_bytes(sizes..., stream); the planner adds the largest one to the plan, and nothing
+// is allocated inside an op.
+struct Workspace {
+    void* data = nullptr;
+    size_t bytes = 0;
+};
+
+// ---- memory of a backend; sizes in bytes
+// Throws Error(Exit::Resource) naming `what` when the memory is not there. Zeroed, 64-byte aligned.
+void* memory_alloc(size_t bytes, const char* what, CpuStream s);
+void* memory_alloc(size_t bytes, const char* what, CudaStream s);
+void memory_free(void* p, size_t bytes, CpuStream s);
+void memory_free(void* p, size_t bytes, CudaStream s);
+void memory_zero(void* p, size_t bytes, CpuStream s);
+void memory_zero(void* p, size_t bytes, CudaStream s);
+// Between host memory and the backend's memory. The host side may be reused on return.
+void memory_to_host(void* host, const void* device, size_t bytes, CpuStream s);
+void memory_to_host(void* host, const void* device, size_t bytes, CudaStream s);
+void memory_from_host(void* device, const void* host, size_t bytes, CpuStream s);
+void memory_from_host(void* device, const void* host, size_t bytes, CudaStream s);
+// Blocks until everything queued on the stream is done.
+void stream_sync(CpuStream s);
+void stream_sync(CudaStream s);
+
+// Number of usable CUDA devices; 0 in a CPU build, without a driver, or on any error.
+int cuda_device_count();

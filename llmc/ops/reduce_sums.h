@@ -1,0 +1,50 @@
+// llmc/ops/reduce_sums.h: sums whose bits do not depend on order, cut or number of ranks.
+//
+// Floating-point addition is not associative, integer addition is. So what is summed over ranks,
+// micro-batches or slices is first turned into fixed point and added as integers: gradients with
+// 2^-44 as the unit in 64 bits, squared norms and losses with 2^-80 as the unit in 128 bits.
+// Derivation and ranges: dev/doc/numerics.md.
+// Definition: reduce_sums_cpu.cpp.  Fast: reduce_sums.cu.  Proof: reduce_sums_test.cpp.
+#pragma once
+#include <cstdint>
+
+#include "llmc/core/backend.h"
+
+constexpr int kGradFractionBits = 44;  // |sum| < 2^19, absolute error <= 2^-45 per addend
+constexpr int kSumFractionBits = 80;   // |sum| < 2^46
+constexpr int kSumChunk = 64;          // elements that are squared and summed in floating point first;
+                                       // every slice of a tensor starts at a multiple of it
+
+// A 128-bit fixed-point sum as two limbs, value = (hi * 2^50 + lo) * 2^-80, 0 <= lo < 2^50 after
+// normalisation. Limbs of many ranks may be added as plain int64 (up to 8192 of them) and
+// normalised later. `bad` counts addends that were not finite or out of range.
+struct FixedSum {
+    int64_t hi = 0, lo = 0, bad = 0;
+};
+void fixed_sum_add(FixedSum& sum, double x);
+void fixed_sum_add(FixedSum& sum, const FixedSum& other);
+double fixed_sum_value(const FixedSum& sum);  // NaN where bad > 0
+
+// sum += sum_i x[i]^2, in chunks of kSumChunk counted from x; squares and chunk sums in double.
+void sum_of_squares(FixedSum* sum,   // (1)  +=
+                    const float* x,  // (n)
+                    size_t n, CpuStream s);
+void sum_of_squares(FixedSum* sum, const float* x, size_t n, CudaStream s);
+
+// sum += sum_i x[i], each element converted on its own (for losses).
+void sum_of_elements(FixedSum* sum, const float* x, size_t n, CpuStream s);
+void sum_of_elements(FixedSum* sum, const float* x, size_t n, CudaStream s);
+
+// acc += round(x * 2^44), ties to even, and x = 0, ready for the next micro-batch. A value that is
+// not finite or not below 2^18 in magnitude sets *bad to 1 instead.
+void accumulate_fixed(int64_t* acc,  // (n)  +=
+                      float* x,      // (n)  in: gradient, out: 0
+                      int* bad,      // (1)
+                      size_t n, CpuStream s);
+void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CudaStream s);
+
+// x = acc * 2^-44 rounded once to float, and acc = 0.
+void fixed_to_float(float* x,      // (n)  =
+                    int64_t* acc,  // (n)  in: sum, out: 0
+                    size_t n, CpuStream s);
+void fixed_to_float(float* x, int64_t* acc, size_t n, CudaStream s);
