@@ -1,0 +1,232 @@
+// llmc/io/tokens.cpp: opening, checking and reading token files; the order of samples.
+#include "llmc/io/tokens.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "llmc/core/check.h"
+#include "llmc/core/rng.h"
+
+static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
+
+// ---- one shard
+
+constexpr const char* kWriteHint = "train_gpt tokenize writes token files";
+
+// "magic 7", or where the file is text: "magic 1329865020 (the text '<!DO', a saved web page?)".
+static std::string magic_text(const unsigned char* header) {
+    int32_t magic;
+    std::memcpy(&magic, header, 4);
+    if (!std::all_of(header, header + 4, [](unsigned char c) { return std::isprint(c); }))
+        return str("magic ", magic);
+    return str("magic ", magic, " (the text '", std::string(header, header + 4),
+               "', a saved web page?)");
+}
+
+TokenShard TokenShard::open(const std::string& path) {
+    TokenShard s; // closes and unmaps what it has when a check below throws
+    s.path_ = path;
+    s.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    CHECK(s.fd_ >= 0, Exit::Usage, "cannot open token file " + path, std::strerror(errno));
+    struct stat info = {};
+    CHECK(fstat(s.fd_, &info) == 0 && S_ISREG(info.st_mode), Exit::Usage,
+          "cannot read token file " + path,
+          S_ISDIR(info.st_mode) ? "a directory" : "something not a regular file", "a token file",
+          "name files, as in '" + path + "/*_train_*.bin'");
+    s.bytes_ = info.st_size;
+    CHECK(s.bytes_ >= kTokenHeaderBytes, Exit::Damaged, "not a token file: " + path,
+          str("a size of ", s.bytes_, " bytes"), "a header of 1024 bytes, then the tokens",
+          kWriteHint);
+    void* map = mmap(nullptr, size_t(s.bytes_), PROT_READ, MAP_SHARED, s.fd_, 0);
+    CHECK(map != MAP_FAILED, Exit::Resource, "cannot map token file " + path, std::strerror(errno));
+    s.map_ = static_cast<const unsigned char*>(map);
+
+    int32_t head[3];
+    std::memcpy(head, s.map_, sizeof head);
+    CHECK(head[0] == kTokenMagic16 || head[0] == kTokenMagic32, Exit::Damaged,
+          "not a token file: " + path,
+          magic_text(s.map_) + str(" and a size of ", s.bytes_, " bytes"),
+          str("magic ", kTokenMagic16, " (uint16) or ", kTokenMagic32, " (uint32)"), kWriteHint);
+    s.dtype_ = head[0] == kTokenMagic16 ? Dtype::U16 : Dtype::U32;
+    const int32_t version = s.dtype_ == Dtype::U16 ? kTokenVersion16 : kTokenVersion32;
+    CHECK(head[1] == version, Exit::Damaged, "token file of an unknown version: " + path,
+          str("version ", head[1]), str("version ", version));
+    s.tokens_ = head[2];
+    CHECK(s.tokens_ >= 0, Exit::Damaged, "damaged token file " + path,
+          str("a count of ", s.tokens_, " tokens in its header"), "0 or more");
+    const int64_t size = kTokenHeaderBytes + s.tokens_ * int64_t(dtype_bytes(s.dtype_));
+    CHECK(
+        s.bytes_ == size, Exit::Damaged, "damaged token file " + path,
+        str("a size of ", s.bytes_, " bytes"),
+        str(size, " bytes for the ", s.tokens_, " ", dtype_name(s.dtype_), " tokens of its header"),
+        "cut short, or still being written? fetch or tokenize it again");
+    return s;
+}
+
+TokenShard::~TokenShard() {
+    if (map_) munmap(const_cast<unsigned char*>(map_), size_t(bytes_));
+    if (fd_ >= 0) close(fd_);
+}
+TokenShard::TokenShard(TokenShard&& other) noexcept {
+    *this = std::move(other);
+}
+TokenShard& TokenShard::operator=(TokenShard&& other) noexcept {
+    path_.swap(other.path_);
+    std::swap(fd_, other.fd_);
+    std::swap(map_, other.map_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(tokens_, other.tokens_);
+    std::swap(dtype_, other.dtype_);
+    return *this;
+}
+
+void TokenShard::refuse_id(int64_t token, uint32_t id, int64_t vocab_size) const {
+    const int64_t offset = kTokenHeaderBytes + token * int64_t(dtype_bytes(dtype_));
+    fail(Exit::Damaged, "an id outside the vocabulary in token file " + path_,
+         str("id ", id, " at byte offset ", offset, " (token ", token, ")"),
+         str("ids below ", vocab_size),
+         "is this the tokenizer of the model? --vocab-size must cover the data");
+}
+
+template <class Id>
+static uint32_t largest(const Id* ids, int64_t n) {
+    uint32_t top = 0;
+    for (int64_t i = 0; i < n; i++) top = std::max<uint32_t>(top, ids[i]);
+    return top;
+}
+
+void TokenShard::read(int* ids, int64_t first, int64_t n, int64_t vocab_size) const {
+    assert(first >= 0 && n >= 0 && first <= tokens_ - n);
+    const unsigned char* p = map_ + kTokenHeaderBytes + first * int64_t(dtype_bytes(dtype_));
+    if (dtype_ == Dtype::U16) {
+        const uint16_t* from = reinterpret_cast<const uint16_t*>(p);
+        std::copy(from, from + n, ids);
+    } else {
+        std::memcpy(ids, p, size_t(n) * 4);
+    }
+    // The mapping is live: another program may have written to the file since check_ids().
+    for (int64_t i = 0; i < n; i++)
+        if (int64_t(uint32_t(ids[i])) >= vocab_size)
+            refuse_id(first + i, uint32_t(ids[i]), vocab_size);
+}
+
+void TokenShard::check_ids(int64_t vocab_size) const {
+    const int64_t width = int64_t(dtype_bytes(dtype_));
+    if (dtype_ == Dtype::U16 && vocab_size > UINT16_MAX) return;
+    // pread, not the mapping: the scan then neither grows the resident size of the process by the
+    // whole file nor dies of a bus error when the file is cut short under it.
+    std::vector<uint32_t> buffer(1 << 18);
+    const int64_t capacity = int64_t(buffer.size()) * 4 / width;
+    for (int64_t first = 0; first < tokens_; first += capacity) {
+        const int64_t n = std::min(capacity, tokens_ - first);
+        char* to = reinterpret_cast<char*>(buffer.data());
+        for (int64_t done = 0; done < n * width;) {
+            const ssize_t got = pread(fd_, to + done, size_t(n * width - done),
+                                      kTokenHeaderBytes + first * width + done);
+            if (got < 0 && errno == EINTR) continue;
+            CHECK(got > 0, Exit::Damaged, "cannot read token file " + path_,
+                  got == 0 ? "its end too early" : std::strerror(errno));
+            done += got;
+        }
+        const auto* ids16 = reinterpret_cast<const uint16_t*>(buffer.data());
+        const uint32_t* ids32 = buffer.data();
+        const uint32_t top = width == 2 ? largest(ids16, n) : largest(ids32, n);
+        if (int64_t(top) < vocab_size) continue;
+        for (int64_t i = 0; i < n; i++) {
+            const uint32_t id = width == 2 ? ids16[i] : ids32[i];
+            if (int64_t(id) >= vocab_size) refuse_id(first + i, id, vocab_size);
+        }
+    }
+}
+
+// ---- all shards
+
+static std::vector<std::string> files_matching(const std::string& pattern) {
+    glob_t found = {};
+    const int rc = glob(pattern.c_str(), GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, nullptr, &found);
+    std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (rc == 0 ? found.gl_pathc : 0));
+    globfree(&found);
+    CHECK(rc == 0 || rc == GLOB_NOMATCH, Exit::Usage, "cannot list the token files " + pattern,
+          rc == GLOB_NOSPACE ? "no memory" : std::strerror(errno));
+    CHECK(!paths.empty(), Exit::Usage, "no token files match '" + pattern + "'", "", "",
+          "write some with: train_gpt tokenize FILE --tokenizer byte --out PREFIX");
+    std::sort(paths.begin(), paths.end()); // by bytes: glob's own order depends on the locale
+    paths.erase(std::unique(paths.begin(), paths.end()), paths.end()); // {a,a*} names a file twice
+    return paths;
+}
+
+TokenFiles TokenFiles::open(const std::string& pattern, int64_t vocab_size) {
+    CHECK(vocab_size > 0, Exit::Usage, "the vocabulary must not be empty",
+          str("a size of ", vocab_size));
+    TokenFiles files;
+    files.vocab_size_ = vocab_size;
+    for (const std::string& path : files_matching(pattern))
+        files.shards_.push_back(TokenShard::open(path));
+    CHECK(files.tokens() > 0, Exit::Damaged, "no tokens in the token files " + pattern,
+          str(files.shards_.size(), " files with 0 tokens"));
+    for (const TokenShard& shard : files.shards_) shard.check_ids(vocab_size);
+    return files;
+}
+
+int64_t TokenFiles::tokens() const {
+    int64_t n = 0;
+    for (const TokenShard& shard : shards_) n += shard.tokens();
+    return n;
+}
+
+int64_t TokenFiles::samples(int seq_len) const {
+    CHECK(seq_len > 0, Exit::Usage, "a sample needs a length", str(seq_len), "1 or more");
+    int64_t n = 0;
+    for (const TokenShard& shard : shards_) n += shard.samples(seq_len);
+    return n;
+}
+
+void TokenFiles::read_sample(int64_t sample, int seq_len, int* x, int* y) const {
+    assert(sample >= 0 && sample < samples(seq_len));
+    auto shard = shards_.begin();
+    while (sample >= shard->samples(seq_len)) sample -= (shard++)->samples(seq_len);
+    const int64_t first = sample * seq_len;
+    shard->read(x, first, seq_len, vocab_size_);
+    // y is x moved by one place, plus the one token that x does not have.
+    std::copy(x + 1, x + seq_len, y);
+    shard->read(y + seq_len - 1, first + seq_len, 1, vocab_size_);
+}
+
+// ---- order
+
+// A Feistel network permutes pairs of half_bits-bit words, whatever its round function does: round
+// r maps (left, right) to (right, left ^ f_r(right)), which can be undone. Its domain, a power of
+// four, is larger than n, so results >= n are sent through again until one falls below n; on the
+// cycle of the permutation that i lies on, this finds the next element below n, so it permutes
+// 0..n-1 ("cycle walking"). Black and Rogaway 2002, "Ciphers with arbitrary finite domains",
+// CT-RSA, sections 3 and 4. The domain is under 4 n + 64, so four rounds of walking are typical.
+int64_t shuffled_index(uint64_t seed, int64_t epoch, int64_t i, int64_t n) {
+    assert(0 <= i && i < n && epoch >= 0);
+    constexpr int kRounds = 6;
+    const int half_bits = std::max(3, (int(std::bit_width(uint64_t(n - 1))) + 1) / 2);
+    const uint64_t half_mask = (uint64_t(1) << half_bits) - 1;
+    const uint64_t stream = name_hash("sample order") + uint64_t(epoch) * kRounds;
+    uint64_t at = uint64_t(i);
+    do {
+        uint64_t left = at >> half_bits, right = at & half_mask;
+        for (int round = 0; round < kRounds; round++) {
+            const uint64_t mixed =
+                left ^ (random_bits(seed, stream + uint64_t(round), right) & half_mask);
+            left = right;
+            right = mixed;
+        }
+        at = left << half_bits | right;
+    } while (at >= uint64_t(n));
+    return int64_t(at);
+}

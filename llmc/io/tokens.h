@@ -1,0 +1,85 @@
+// llmc/io/tokens.h: token files on disk, and which sample comes when.
+//
+// A token file (shard) is a header of 256 int32 and then the ids, little-endian, as llm.c writes
+// it:
+//     word 0      word 1   word 2    ids
+//     20240520    1        count     count x uint16   (GPT-2)
+//     20240801    7        count     count x uint32   (LLaMA 3)
+// data/README.md shows one byte by byte. Definition: tokens.cpp. Proof: tokens_test.cpp.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/core/dtype.h"
+
+constexpr int32_t kTokenMagic16 = 20240520, kTokenVersion16 = 1;
+constexpr int32_t kTokenMagic32 = 20240801, kTokenVersion32 = 7;
+constexpr int64_t kTokenHeaderBytes = 1024;
+
+// One memory-mapped shard. The mapping is read-only and shared, so it costs page cache, not memory.
+class TokenShard {
+  public:
+    // Checks header and size. Throws Error naming the file: Usage when there is no such file,
+    // Damaged when its content is not a whole token file.
+    static TokenShard open(const std::string& path);
+    ~TokenShard();
+    TokenShard(TokenShard&& other) noexcept;
+    TokenShard& operator=(TokenShard&& other) noexcept;
+
+    const std::string& path() const { return path_; }
+    int64_t tokens() const { return tokens_; }
+    Dtype dtype() const { return dtype_; } // U16 or U32
+    // Samples are windows of seq_len + 1 tokens at stride seq_len: the last token of one window is
+    // the first of the next, so every token but the shard's first is a target exactly once. The
+    // last (tokens - 1) % seq_len tokens of a shard fill no window and are left out.
+    int64_t samples(int seq_len) const { return tokens_ > 0 ? (tokens_ - 1) / seq_len : 0; }
+    // ids (n) = the tokens from `first` on. Throws Damaged on an id >= vocab_size.
+    void read(int* ids, int64_t first, int64_t n, int64_t vocab_size) const;
+    // Streams through the whole file, throws Damaged on the first id >= vocab_size.
+    void check_ids(int64_t vocab_size) const;
+
+  private:
+    TokenShard() = default;
+    [[noreturn]] void refuse_id(int64_t token, uint32_t id, int64_t vocab_size) const;
+
+    std::string path_;
+    int fd_ = -1;
+    const unsigned char* map_ = nullptr; // the whole file, header included
+    int64_t bytes_ = 0, tokens_ = 0;
+    Dtype dtype_ = Dtype::U16;
+};
+
+// All shards of a data set, as one list of samples.
+class TokenFiles {
+  public:
+    // Opens every file that matches the shell pattern (*, ?, [..], {a,b}, ~), in byte order of
+    // their names, whatever the locale. Each is checked as TokenShard says, ids included.
+    static TokenFiles open(const std::string& pattern, int64_t vocab_size);
+
+    int64_t tokens() const;             // over all shards
+    int64_t samples(int seq_len) const; // over all shards; no window crosses from one to the next
+    // x (seq_len) = the window's tokens, y (seq_len) = the same shifted by one: the targets.
+    void read_sample(int64_t sample, int seq_len, int* x, int* y) const;
+    const std::vector<TokenShard>& shards() const { return shards_; }
+
+  private:
+    std::vector<TokenShard> shards_;
+    int64_t vocab_size_ = 0;
+};
+
+// ---- the order of samples: a pure function of (seed, epoch, index)
+
+// A pseudo-random permutation of 0..n-1, another one for every seed and epoch: for each i in
+// 0..n-1 a different result in 0..n-1. Nothing is stored, whatever n is.
+int64_t shuffled_index(uint64_t seed, int64_t epoch, int64_t i, int64_t n);
+
+// Global index g = 0, 1, 2, ... counts the samples of the whole run, over all ranks and
+// micro-batches. Epoch g / n is one shuffled pass over all n samples, so the sequence cannot depend
+// on the number of ranks or on where a run was resumed, and within an epoch each sample comes once.
+struct SampleOrder {
+    uint64_t seed;
+    int64_t n; // samples in the data set, > 0
+    int64_t epoch(int64_t g) const { return g / n; }
+    int64_t sample(int64_t g) const { return shuffled_index(seed, g / n, g % n, n); }
+};
