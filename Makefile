@@ -70,6 +70,8 @@ test: $(BUILD)/unit_tests
 clean:
 	rm -rf $(BUILD) train_gpt
 
+-include dev/sim/sim.mk
+
 FORCE:
 .PHONY: all test clean FORCE
 -include $(LIB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(wildcard $(OBJ)/*.d)

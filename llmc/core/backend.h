@@ -5,6 +5,7 @@
 // template over (Elem, Stream) and is written once.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #ifdef LLMC_CUDA  // set by the Makefile for CUDA builds and for the host simulator
 constexpr bool kBuiltWithCuda = true;
@@ -47,3 +48,6 @@ void stream_sync(CudaStream s);
 
 // Number of usable CUDA devices; 0 in a CPU build, without a driver, or on any error.
 int cuda_device_count();
+
+// Names the training step in the message of a CUDA error. No-op in a CPU build.
+void cuda_note_step(int64_t step);

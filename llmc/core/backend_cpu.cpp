@@ -29,4 +29,5 @@ void stream_sync(CpuStream) {}
 
 #ifndef LLMC_CUDA
 int cuda_device_count() { return 0; }
+void cuda_note_step(int64_t) {}
 #endif

@@ -1,0 +1,109 @@
+// Tests of the device-side headers: launch, packed accesses, warp and block reductions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "llmc/core/launch.cuh"
+#include "llmc/core/packed.cuh"
+
+namespace {
+
+constexpr CudaStream kStream{};
+
+template <class T>
+struct DeviceArray {
+    T* p;
+    size_t n;
+    explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
+        memory_from_host(p, host.data(), n * sizeof(T), kStream);
+    }
+    explicit DeviceArray(size_t n)
+        : p(static_cast<T*>(memory_alloc(n * sizeof(T), "test", kStream))), n(n) {}
+    ~DeviceArray() { memory_free(p, n * sizeof(T), kStream); }
+    std::vector<T> host() const {
+        std::vector<T> h(n);
+        memory_to_host(h.data(), p, n * sizeof(T), kStream);
+        return h;
+    }
+};
+
+// One thread a packet: y = 2 x, rounded to the element type.
+template <class Elem>
+__global__ void double_kernel(Elem* y, const Elem* x, int n) {
+    const int i = int(blockIdx.x * blockDim.x + threadIdx.x) * Packed128<Elem>::size;
+    if (i >= n) return;
+    Packed128<Elem> v = load128_streaming(x + i);
+    for (int k = 0; k < v.size; k++) v[k] = as_elem<Elem>(2 * as_float(v[k]));
+    store128(y + i, v);
+}
+
+template <class Elem>
+void check_double() {
+    const int n = 8 * 77;
+    std::vector<Elem> x(n);
+    for (int i = 0; i < n; i++) x[i] = as_elem<Elem>(float(i - 300) * 0.37f);
+    DeviceArray<Elem> dx(x), dy(n);
+    launch(double_kernel<Elem>, ceil_div(n, 128 * Packed128<Elem>::size), 128, 0, kStream, dy.p,
+           dx.p, n);
+    const std::vector<Elem> y = dy.host();
+    for (int i = 0; i < n; i++) ASSERT_EQ(as_float(y[i]), 2 * as_float(x[i])) << i;
+}
+TEST(packed, moves_and_converts_fp32) {
+    check_double<float>();
+}
+TEST(packed, moves_and_converts_bf16) {
+    check_double<bf16>();
+}
+
+__global__ void warp_kernel(float* sum, float* max, const float* x) {
+    const int i = threadIdx.x;
+    sum[i] = warp_sum(x[i]);
+    max[i] = warp_max(x[i]);
+}
+// The butterfly's order of additions, written as a loop: every lane ends with the same bits.
+TEST(packed, warp_reductions_follow_the_butterfly) {
+    std::vector<float> x(64);
+    for (int i = 0; i < 64; i++) x[i] = std::sin(float(i)) * std::exp2(float(i % 13));
+    DeviceArray<float> dx(x), dsum(64), dmax(64);
+    launch(warp_kernel, 1, 64, 0, kStream, dsum.p, dmax.p, dx.p);
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const std::vector<float> old = x;
+        for (int i = 0; i < 64; i++) x[i] = old[i] + old[i ^ offset];
+    }
+    EXPECT_EQ(dsum.host(), x);
+    const std::vector<float> in = dx.host(), max = dmax.host();
+    for (int w = 0; w < 2; w++) {
+        float m = in[32 * w];
+        for (int i = 0; i < 32; i++) m = std::fmax(m, in[32 * w + i]);
+        for (int i = 0; i < 32; i++) EXPECT_EQ(max[32 * w + i], m);
+    }
+}
+
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads) block_kernel(float* out, const float* x) {
+    const int i = threadIdx.x;
+    const float sum = block_sum<kThreads>(x[i]);
+    const float max = block_max<kThreads>(x[i]);
+    out[i] = sum + max;
+}
+template <int kThreads>
+void check_block() {
+    std::vector<float> x(kThreads);
+    float sum = 0, max = -INFINITY; // small integers: exact in any order
+    for (int i = 0; i < kThreads; i++) {
+        x[i] = float((i * 37) % 101 - 60);
+        sum += x[i];
+        max = std::fmax(max, x[i]);
+    }
+    DeviceArray<float> dx(x), dout(kThreads);
+    launch(block_kernel<kThreads>, 1, kThreads, 0, kStream, dout.p, dx.p);
+    for (float v : dout.host()) EXPECT_EQ(v, sum + max);
+}
+TEST(packed, block_reductions_reach_every_thread) {
+    check_block<32>();
+    check_block<96>();
+    check_block<1024>();
+}
+
+} // namespace
