@@ -18,17 +18,17 @@ CCACHE := $(shell command -v ccache 2>/dev/null)
 
 # ---- what this machine has
 PKGS      := hdf5-serial libxxhash libpcre2-8
+# OpenBLAS and oneDNN are loaded at run time (llmc/ops/gemm.cpp). All flavours of OpenBLAS share one
+# soname, and the system's alternative is not always the OpenMP one: its folder is named here.
 BLAS_DIR  := $(firstword $(wildcard /usr/lib/*-linux-gnu/openblas-openmp))
-MULTIARCH := $(notdir $(patsubst %/,%,$(dir $(BLAS_DIR))))
-BLAS_INC  := -I/usr/include/$(MULTIARCH)/openblas-openmp
-BLAS_LIBS := -L$(BLAS_DIR) -Wl,-rpath,$(BLAS_DIR) -lopenblas -ldnnl
 
 WARN     := -Wall -Wextra
 # No contraction: a*b+c rounds twice everywhere unless the code says fma, so an element's bits do
 # not depend on which loop it fell into.
 CXXFLAGS += -std=c++20 -O3 -g -march=$(ARCH) -ffp-contract=off -fno-math-errno -fopenmp $(WARN)
-CPPFLAGS += -I. $(BLAS_INC) $(shell pkg-config --cflags $(PKGS))
-LDLIBS   += $(BLAS_LIBS) $(shell pkg-config --libs $(PKGS)) -ldl
+CPPFLAGS += -I. $(shell pkg-config --cflags $(PKGS))
+LDLIBS   += $(shell pkg-config --libs $(PKGS)) -ldl
+LDFLAGS  += $(BLAS_DIR:%=-Wl,-rpath,%)
 ifneq ($(SAN),)
 CXXFLAGS += -fsanitize=$(SAN) -fno-omit-frame-pointer -O1
 LDFLAGS  += -fsanitize=$(SAN)

@@ -11,15 +11,17 @@
 #include "llmc/core/backend.h"
 
 constexpr int kGradFractionBits = 44;  // |sum| < 2^19, absolute error <= 2^-45 per addend
-constexpr int kSumFractionBits = 80;   // |sum| < 2^46
+constexpr int kSumFractionBits = 80;   // |sum| < 2^70, absolute error <= 2^-81 per addend
 constexpr int kSumChunk = 64;          // elements that are squared and summed in floating point first;
                                        // every slice of a tensor starts at a multiple of it
 
-// A 128-bit fixed-point sum as two limbs, value = (hi * 2^50 + lo) * 2^-80, 0 <= lo < 2^50 after
-// normalisation. Limbs of many ranks may be added as plain int64 (up to 8192 of them) and
-// normalised later. `bad` counts addends that were not finite or out of range.
+// A fixed-point sum as three limbs, value = (hi * 2^100 + mid * 2^50 + lo) * 2^-80, with
+// 0 <= mid, lo < 2^50: a value has one representation. The four words of many ranks may be added as
+// plain int64 (up to 8192 ranks); fixed_sum_value takes them as they then are.
+// `bad` counts addends that were not finite, were not below 2^64 in magnitude, or took the sum out
+// of range.
 struct FixedSum {
-    int64_t hi = 0, lo = 0, bad = 0;
+    int64_t hi = 0, mid = 0, lo = 0, bad = 0;
 };
 void fixed_sum_add(FixedSum& sum, double x);
 void fixed_sum_add(FixedSum& sum, const FixedSum& other);
