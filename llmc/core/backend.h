@@ -7,10 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#ifdef LLMC_CUDA  // set by the Makefile for CUDA builds and for the host simulator
+// LLMC_CUDA is set by the Makefile for CUDA builds and for the host simulator. FOR_CUDA(text) is
+// text there and nothing elsewhere: templates over streams name their CUDA instances with it.
+#ifdef LLMC_CUDA
 constexpr bool kBuiltWithCuda = true;
+#define FOR_CUDA(...) __VA_ARGS__
 #else
 constexpr bool kBuiltWithCuda = false;
+#define FOR_CUDA(...)
 #endif
 
 // Work runs at once, on the calling thread and its OpenMP team.

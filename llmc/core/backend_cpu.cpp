@@ -18,7 +18,9 @@ void* memory_alloc(size_t bytes, const char* what, CpuStream) {
 void memory_free(void* p, size_t bytes, CpuStream) {
     if (p) munmap(p, bytes);
 }
-void memory_zero(void* p, size_t bytes, CpuStream) { std::memset(p, 0, bytes); }
+void memory_zero(void* p, size_t bytes, CpuStream) {
+    std::memset(p, 0, bytes);
+}
 void memory_to_host(void* host, const void* device, size_t bytes, CpuStream) {
     std::memcpy(host, device, bytes);
 }
@@ -28,6 +30,8 @@ void memory_from_host(void* device, const void* host, size_t bytes, CpuStream) {
 void stream_sync(CpuStream) {}
 
 #ifndef LLMC_CUDA
-int cuda_device_count() { return 0; }
+int cuda_device_count() {
+    return 0;
+}
 void cuda_note_step(int64_t) {}
 #endif

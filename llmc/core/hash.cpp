@@ -13,13 +13,17 @@ static std::string hex128(XXH128_hash_t h) {
     return text;
 }
 
-std::string digest_bytes(const void* data, size_t bytes) { return hex128(XXH3_128bits(data, bytes)); }
+std::string digest_bytes(const void* data, size_t bytes) {
+    return hex128(XXH3_128bits(data, bytes));
+}
 
 Digest::Digest() : state_(XXH3_createState()) {
     if (!state_) throw std::bad_alloc();
     XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
 }
-Digest::~Digest() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
+Digest::~Digest() {
+    XXH3_freeState(static_cast<XXH3_state_t*>(state_));
+}
 void Digest::update(const void* data, size_t bytes) {
     XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), data, bytes);
 }

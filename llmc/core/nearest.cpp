@@ -19,9 +19,9 @@ static size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
-    const auto best = std::min_element(
-        candidates.begin(), candidates.end(), [&](const std::string& a, const std::string& b) {
-            return edit_distance(word, a) < edit_distance(word, b);
-        });
+    const auto best = std::min_element(candidates.begin(), candidates.end(),
+                                       [&](const std::string& a, const std::string& b) {
+                                           return edit_distance(word, a) < edit_distance(word, b);
+                                       });
     return best == candidates.end() ? "" : *best;
 }

@@ -34,7 +34,8 @@ void random_normal(float* x, size_t n, uint64_t first, float mean, float std, ui
     for (size_t i = 0; i < n; i++) {
         // Box-Muller: u in (0, 1], so the logarithm is finite; in double, then rounded once.
         const PhiloxBlock r = philox(first + i, name, seed);
-        const double u = (double(r.x[0]) + 1) * 0x1p-32, angle = double(r.x[1]) * 0x1p-32 * 2 * M_PI;
+        const double u = (double(r.x[0]) + 1) * 0x1p-32,
+                     angle = double(r.x[1]) * 0x1p-32 * 2 * M_PI;
         x[i] = float(mean + double(std) * std::sqrt(-2 * std::log(u)) * std::cos(angle));
     }
 }

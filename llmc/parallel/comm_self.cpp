@@ -19,4 +19,6 @@ class CommSelf final : public Comm {
 };
 }  // namespace
 
-std::unique_ptr<Comm> comm_self() { return std::make_unique<CommSelf>(); }
+std::unique_ptr<Comm> comm_self() {
+    return std::make_unique<CommSelf>();
+}

@@ -1,0 +1,69 @@
+// llmc/core/memory.h: all memory of a run, planned by the same code that allocates it.
+//
+// Every buffer is asked for once, at start, by kind and name. Memory either allocates it or, for
+// `train_gpt plan`, only writes it down; so the printed plan and what a run holds cannot differ.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "llmc/core/backend.h"
+
+struct MemoryRow {
+    std::string kind;  // parameters, gradients, optimizer, activations, workspace
+    std::string name;
+    int64_t bytes;
+};
+
+struct MemoryPlan {
+    std::vector<MemoryRow> rows;
+    int64_t total() const {
+        int64_t sum = 0;
+        for (const MemoryRow& r : rows) sum += r.bytes;
+        return sum;
+    }
+    int64_t total(const std::string& kind) const {
+        int64_t sum = 0;
+        for (const MemoryRow& r : rows) sum += r.kind == kind ? r.bytes : 0;
+        return sum;
+    }
+};
+
+enum class MemoryMode { Allocate, Measure };
+
+template <class Stream>
+class Memory {
+  public:
+    explicit Memory(Stream stream, MemoryMode mode = MemoryMode::Allocate)
+        : stream_(stream), mode_(mode) {}
+    ~Memory() {
+        for (size_t i = 0; i < pointers_.size(); i++)
+            memory_free(pointers_[i], size_t(plan_.rows[i].bytes), stream_);
+    }
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
+
+    // count zeroed elements of T; null when only measuring. A second request of the same kind and
+    // name adds a row of its own.
+    template <class T>
+    T* get(const std::string& kind, const std::string& name, int64_t count) {
+        const int64_t bytes = count * int64_t(sizeof(T));
+        if (mode_ == MemoryMode::Allocate)
+            pointers_.push_back(
+                memory_alloc(size_t(bytes), (kind + " (" + name + ")").c_str(), stream_));
+        plan_.rows.push_back({kind, name, bytes});
+        return mode_ == MemoryMode::Allocate ? static_cast<T*>(pointers_.back()) : nullptr;
+    }
+    Workspace workspace(const std::string& name, size_t bytes) {
+        return {get<char>("workspace", name, int64_t(bytes)), bytes};
+    }
+
+    const MemoryPlan& plan() const { return plan_; }
+    bool measuring() const { return mode_ == MemoryMode::Measure; }
+    Stream stream() const { return stream_; }
+
+  private:
+    Stream stream_;
+    MemoryMode mode_;
+    MemoryPlan plan_;
+    std::vector<void*> pointers_;
+};

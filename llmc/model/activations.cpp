@@ -1,0 +1,94 @@
+#include "llmc/model/activations.h"
+
+#include "llmc/core/dtype.h"
+#include "llmc/core/layout.h"
+#include "llmc/ops/attention.h"
+#include "llmc/ops/embedding.h"
+#include "llmc/ops/layernorm.h"
+#include "llmc/ops/matmul.h"
+
+// The largest scratch that any op of one step asks for.
+template <class Elem, class Stream>
+static size_t model_workspace_bytes(const ModelConfig& c, int B, int T, int head_rows, Stream s) {
+    const int N = B * T;
+    return std::max({matmul_workspace_bytes(N, c.C, c.QKV(), s),
+                     matmul_workspace_bytes(N, c.C, c.C, s), matmul_workspace_bytes(N, c.C, c.F, s),
+                     matmul_workspace_bytes(N, c.F, c.C, s),
+                     matmul_workspace_bytes(head_rows, c.C, c.Vp, s),
+                     attention_forward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
+                     attention_backward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
+                     layernorm_backward_workspace_bytes(N, c.C, s),
+                     embedding_backward_workspace_bytes(B, T, c.C, c.V, s)});
+}
+
+template <class Elem, class Stream>
+Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompute recompute,
+                                     bool forward_only, Memory<Stream>& memory) {
+    // Sizes of one layer's tensors, rounded up so that the next layer's is aligned too.
+    const auto up = [](int64_t n) { return (n + kTensorAlign - 1) / kTensorAlign * kTensorAlign; };
+    const int64_t N = int64_t(B) * T, rows = up(N), NC = up(N * c.C), NF = up(N * c.F);
+    const int64_t NQKV = up(N * c.QKV()), NH = up(N * c.H);
+    auto elems = [&](const std::string& name, int64_t n) {
+        return memory.template get<Elem>("activations", name, n);
+    };
+    auto floats = [&](const std::string& name, int64_t n) {
+        return memory.template get<float>("activations", name, n);
+    };
+    auto ints = [&](const std::string& name, int64_t n) {
+        return memory.template get<int>("activations", name, n);
+    };
+
+    Activations<Elem> a{};
+    a.B = B, a.T = T, a.head_rows = head_rows<Elem>(c, N);
+    a.tokens = ints("tokens", N), a.targets = ints("targets", N);
+
+    // What recompute drops exists once and serves every layer; the rest exists once a layer.
+    const int L = c.L;
+    const int kept = recompute == Recompute::Block ? 1 : L;   // most values
+    const int remade = recompute == Recompute::None ? L : 1;  // norm and GELU outputs
+    Elem* res1 = elems("residual at layer entry", L * NC);
+    Elem* ln1 = elems("norm 1 output", remade * NC);
+    float* stats = floats("norm means and deviations", 4 * kept * rows);
+    Elem* qkv = elems("q, k, v", kept * NQKV);
+    Elem* atty = elems("attention output", kept * NC);
+    float* lse = floats("attention log-sum-exp", kept * NH);
+    Elem* res2 = elems("residual after attention", kept * NC);
+    Elem* ln2 = elems("norm 2 output", remade * NC);
+    Elem* pre = elems("MLP before GELU", kept * NF);
+    Elem* act = elems("MLP after GELU", remade * NF);
+    for (int64_t l = 0; l < L; l++) {
+        const int64_t k = kept == 1 ? 0 : l, r = remade == 1 ? 0 : l;
+        LayerActs<Elem> x{};
+        if (!memory.measuring()) {
+            float* s = stats + 4 * k * rows;
+            x = {res1 + l * NC, ln1 + r * NC,   s,
+                 s + rows,      qkv + k * NQKV, atty + k * NC,
+                 lse + k * NH,  res2 + k * NC,  ln2 + r * NC,
+                 s + 2 * rows,  s + 3 * rows,   pre + k * NF,
+                 act + r * NF};
+        }
+        a.layers.push_back(x);
+    }
+
+    a.resf = elems("residual at the head", N * c.C);
+    a.lnf = elems("final norm output", N * c.C);
+    a.meanf = floats("final norm mean", N), a.rstdf = floats("final norm deviation", N);
+    a.losses = floats("losses", N);
+    a.logits =
+        elems("logits (" + std::to_string(a.head_rows) + " rows)", int64_t(a.head_rows) * c.Vp);
+    a.branch = elems("branch", N * c.C);
+    if (!forward_only) {
+        a.dres = elems("gradient of the residual", N * c.C);
+        a.dwide = elems("gradient of q, k, v or the MLP", N * std::max(c.F, c.QKV()));
+    }
+    a.ws =
+        memory.workspace("ops", model_workspace_bytes<Elem>(c, B, T, a.head_rows, memory.stream()));
+    return a;
+}
+
+template Activations<float> activations_create(const ModelConfig&, int, int, Recompute, bool,
+                                               Memory<CpuStream>&);
+FOR_CUDA(template Activations<float> activations_create(const ModelConfig&, int, int, Recompute,
+                                                        bool, Memory<CudaStream>&);
+         template Activations<bf16> activations_create(const ModelConfig&, int, int, Recompute,
+                                                       bool, Memory<CudaStream>&);)

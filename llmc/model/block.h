@@ -1,0 +1,79 @@
+// llmc/model/block.h: one transformer layer, forward above backward; backward lists forward's calls
+// in reverse.
+//
+//   ln1 = norm(res1)        qkv = ln1 Wqkv     atty = attention(qkv)   res2 = res1 + atty Wproj
+//   ln2 = norm(res2)        pre = ln2 Wfc      act  = gelu(pre)        next = res2 + act Wfcproj
+//
+// The last addition of a layer is fused into the first norm of the next one, so a layer hands on
+// res2 and the branch that is still to be added. Pre-norm transformer: Radford et al. 2019,
+// section 2.3.
+#pragma once
+#include "llmc/model/activations.h"
+#include "llmc/model/parameters.h"
+#include "llmc/ops/attention.h"
+#include "llmc/ops/gelu.h"
+#include "llmc/ops/layernorm.h"
+#include "llmc/ops/matmul.h"
+
+// From ln1 to the MLP's activation. Backward runs it again where forward's values were dropped.
+template <class Elem, class Stream>
+void block_body(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParams<Elem>& p,
+                const ModelConfig& c, Stream s) {
+    const int B = all.B, T = all.T, N = B * T, C = c.C, F = c.F, QKV = c.QKV();
+    matmul_forward(a.qkv, a.ln1, p.qkvw, p.qkvb, N, C, QKV, all.ws, s);
+    attention_forward(a.atty, a.lse, a.qkv, B, T, c.H, c.KV, c.HS(), all.ws, s);
+    matmul_forward(all.branch, a.atty, p.projw, p.projb, N, C, C, all.ws, s);
+    residual_layernorm_forward(a.res2, a.ln2, a.mean2, a.rstd2, a.res1, all.branch, p.ln2w, p.ln2b,
+                               N, C, c.eps, s);
+    matmul_gelu_forward(a.act, a.pre, a.ln2, p.fcw, p.fcb, N, C, F, all.ws, s);
+}
+
+// res_in, branch: what the layer below hands on; null for the first layer, whose res1 is the
+// embedding. On return all.branch is this layer's last branch.
+template <class Elem, class Stream>
+void block_forward(LayerActs<Elem>& a, Activations<Elem>& all, const Elem* res_in,
+                   const LayerParams<Elem>& p, const ModelConfig& c, Stream s) {
+    const int N = all.B * all.T, C = c.C, F = c.F;
+    if (res_in)
+        residual_layernorm_forward(a.res1, a.ln1, a.mean1, a.rstd1, res_in, all.branch, p.ln1w,
+                                   p.ln1b, N, C, c.eps, s);
+    else
+        layernorm_forward(a.ln1, a.mean1, a.rstd1, a.res1, p.ln1w, p.ln1b, N, C, c.eps, s);
+    block_body(a, all, p, c, s);
+    matmul_forward(all.branch, a.act, p.fcprojw, p.fcprojb, N, F, C, all.ws, s);
+}
+
+// all.dres: in, the gradient of the layer's output; out, of its input (res1).
+template <class Elem, class Stream>
+void block_backward(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParams<Elem>& p,
+                    const LayerParams<float>& d, Recompute recompute, const ModelConfig& c,
+                    Stream s) {
+    const int B = all.B, T = all.T, N = B * T, C = c.C, F = c.F, QKV = c.QKV();
+    Elem *dres = all.dres, *dwide = all.dwide, *dnarrow = all.branch;
+
+    // Remake what forward dropped.
+    if (recompute == Recompute::Block) {
+        layernorm_forward(a.ln1, a.mean1, a.rstd1, a.res1, p.ln1w, p.ln1b, N, C, c.eps, s);
+        block_body(a, all, p, c, s);
+    } else if (recompute == Recompute::Selective) {
+        gelu_forward(a.act, a.pre, size_t(N) * F, s);
+        layernorm_forward(a.ln2, a.mean2, a.rstd2, a.res2, p.ln2w, p.ln2b, N, C, c.eps, s);
+        layernorm_forward(a.ln1, a.mean1, a.rstd1, a.res1, p.ln1w, p.ln1b, N, C, c.eps, s);
+    }
+
+    // MLP
+    matmul_backward_params(d.fcprojw, d.fcprojb, dres, a.act, N, F, C, all.ws, s);
+    matmul_backward_input_gelu(dwide, dres, p.fcprojw, a.pre, N, F, C, all.ws, s);
+    matmul_backward_params(d.fcw, d.fcb, dwide, a.ln2, N, C, F, all.ws, s);
+    matmul_backward_input(dnarrow, dwide, p.fcw, N, C, F, all.ws, s);
+    residual_layernorm_backward(dres, d.ln2w, d.ln2b, dnarrow, a.res2, p.ln2w, a.mean2, a.rstd2, N,
+                                C, all.ws, s);
+    // Attention
+    matmul_backward_params(d.projw, d.projb, dres, a.atty, N, C, C, all.ws, s);
+    matmul_backward_input(dnarrow, dres, p.projw, N, C, C, all.ws, s);
+    attention_backward(dwide, dnarrow, a.qkv, a.atty, a.lse, B, T, c.H, c.KV, c.HS(), all.ws, s);
+    matmul_backward_params(d.qkvw, d.qkvb, dwide, a.ln1, N, C, QKV, all.ws, s);
+    matmul_backward_input(dnarrow, dwide, p.qkvw, N, C, QKV, all.ws, s);
+    residual_layernorm_backward(dres, d.ln1w, d.ln1b, dnarrow, a.res1, p.ln1w, a.mean1, a.rstd1, N,
+                                C, all.ws, s);
+}

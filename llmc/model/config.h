@@ -1,0 +1,39 @@
+// llmc/model/config.h: what a model is: its sizes, by preset or by a config file.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+struct ModelConfig {
+    std::string name;   // the preset or file it came from
+    int L = 0;          // layers
+    int H = 0, KV = 0;  // query heads, key/value heads
+    int C = 0, F = 0;   // width of the residual stream, width of the MLP
+    int V = 0, Vp = 0;  // vocabulary, and padded to a multiple of kVocabPadding
+    int max_T = 0;      // longest sequence (rows of wpe)
+    bool tied = true;   // the head uses the token embedding
+    float eps = 1e-5f;  // of the layer norms
+
+    int HS() const { return C / H; }
+    int QKV() const { return (H + 2 * KV) * HS(); }  // width of a packed q, k, v row
+};
+
+// Vocabulary rows are padded so that GEMMs see whole tiles; rows V..Vp-1 are zero and stay zero.
+constexpr int kVocabPadding = 128;
+
+// The config of `spec`: a preset (gpt2:124M, gpt2:d6, gpt3:125M, ...) or the path of a config.json
+// with Hugging Face's field names. vocab_size > 0 replaces the vocabulary.
+// Errors (Usage): unknown preset (with the nearest name), unknown, missing or impossible fields.
+ModelConfig model_config(const std::string& spec, int vocab_size = 0);
+
+// All preset names, for --help and for the nearest-name hint.
+std::vector<std::string> model_presets();
+
+// To and from JSON with Hugging Face's field names; config.json and the checkpoint's manifest use
+// it. `where` names the file in error messages.
+nlohmann::json model_config_to_json(const ModelConfig& cfg);
+ModelConfig model_config_from_json(const nlohmann::json& json, const std::string& where);
+
+// Throws Error(Usage) unless 1 <= seq_len <= cfg.max_T.
+void check_seq_len(const ModelConfig& cfg, int seq_len);

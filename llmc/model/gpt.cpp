@@ -1,0 +1,157 @@
+#include "llmc/model/gpt.h"
+
+#include "llmc/model/block.h"
+#include "llmc/ops/classifier.h"
+#include "llmc/ops/embedding.h"
+
+template <class Elem, class Stream>
+Gpt<Elem, Stream> gpt_create(const ModelConfig& cfg, int B, int T, Recompute recompute,
+                             bool forward_only, Memory<Stream>& memory) {
+    Gpt<Elem, Stream> g{cfg, recompute, memory.stream(), {}, nullptr};
+    g.acts = activations_create<Elem>(cfg, B, T, recompute, forward_only, memory);
+    g.loss_sum = memory.template get<FixedSum>("workspace", "loss sum", 1);
+    return g;
+}
+
+// Block numbers in the layout: the embedding, the layers, the head.
+static int head_block(const ModelConfig& c) {
+    return c.L + 1;
+}
+
+template <class Elem, class Stream>
+void gpt_forward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* tokens) {
+    const ModelConfig& c = g.cfg;
+    Activations<Elem>& a = g.acts;
+    const ParamLayout& layout = shards.layout();
+    const int B = a.B, T = a.T, N = B * T;
+    memory_from_host(a.tokens, tokens, size_t(N) * sizeof(int), g.stream);
+
+    const auto embedding = embedding_params(layout.blocks[0], shards.params_acquire(0));
+    embedding_forward(a.layers[0].res1, a.tokens, embedding.wte, embedding.wpe, B, T, c.C,
+                      g.stream);
+    shards.params_release(0);
+
+    for (int l = 0; l < c.L; l++) {
+        const auto p = layer_params(layout.blocks[1 + l], shards.params_acquire(1 + l));
+        block_forward<Elem>(a.layers[l], a, l ? a.layers[l - 1].res2 : nullptr, p, c, g.stream);
+        shards.params_release(1 + l);
+    }
+
+    const int h = head_block(c);
+    const auto head = head_params(layout.blocks[h], shards.params_acquire(h));
+    residual_layernorm_forward(a.resf, a.lnf, a.meanf, a.rstdf, a.layers[c.L - 1].res2, a.branch,
+                               head.lnfw, head.lnfb, N, c.C, c.eps, g.stream);
+    shards.params_release(h);
+}
+
+// The matrix that turns the head's input into logits: the head's own or the token embedding.
+template <class Elem>
+static Elem* head_matrix(const ParamLayout& layout, Elem* embedding, Elem* head) {
+    Elem* own = head_params(layout.blocks[layout.head()], head).lmw;
+    return own ? own : embedding_params(layout.blocks[0], embedding).wte;
+}
+
+template <class Elem, class Stream>
+void gpt_forward_loss(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* tokens,
+                      const int* targets) {
+    const ModelConfig& c = g.cfg;
+    Activations<Elem>& a = g.acts;
+    const int N = a.B * a.T, h = head_block(c);
+    gpt_forward(g, shards, tokens);
+    memory_from_host(a.targets, targets, size_t(N) * sizeof(int), g.stream);
+
+    const Elem* lmw =
+        head_matrix(shards.layout(), shards.params_acquire(0), shards.params_acquire(h));
+    for (int n = 0; n < N; n += a.head_rows) {
+        const int rows = std::min(a.head_rows, N - n);
+        const Elem* none = nullptr;
+        matmul_forward(a.logits, a.lnf + int64_t(n) * c.C, lmw, none, rows, c.C, c.Vp, a.ws,
+                       g.stream);
+        classifier_forward(a.losses + n, a.logits, a.targets + n, rows, c.V, c.Vp, g.stream);
+    }
+    shards.params_release(h);
+    shards.params_release(0);
+    sum_of_elements(g.loss_sum, a.losses, size_t(N), g.stream);
+}
+
+// Head: losses, the gradient of the head's input (into a.branch), and of its matrix. The logits of
+// a few rows exist at a time.
+template <class Elem, class Stream>
+static void head_forward_backward(Activations<Elem>& a, const Elem* lmw, float* dlmw, float scale,
+                                  const ModelConfig& c, Stream s) {
+    const int N = a.B * a.T;
+    for (int n = 0; n < N; n += a.head_rows) {
+        const int rows = std::min(a.head_rows, N - n);
+        const Elem* lnf = a.lnf + int64_t(n) * c.C;
+        const Elem* none = nullptr;
+        matmul_forward(a.logits, lnf, lmw, none, rows, c.C, c.Vp, a.ws, s);
+        classifier_forward_backward(a.losses + n, a.logits, a.targets + n, scale, rows, c.V, c.Vp,
+                                    s);
+        matmul_backward_params(dlmw, nullptr, a.logits, lnf, rows, c.C, c.Vp, a.ws, s);
+        matmul_backward_input(a.branch + int64_t(n) * c.C, a.logits, lmw, rows, c.C, c.Vp, a.ws, s);
+    }
+}
+
+template <class Elem, class Stream>
+void gpt_forward_backward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* tokens,
+                          const int* targets, float scale) {
+    const ModelConfig& c = g.cfg;
+    Activations<Elem>& a = g.acts;
+    const ParamLayout& layout = shards.layout();
+    const int B = a.B, T = a.T, N = B * T, h = head_block(c);
+    gpt_forward(g, shards, tokens);
+    memory_from_host(a.targets, targets, size_t(N) * sizeof(int), g.stream);
+
+    // Head
+    {
+        Elem *embedding = shards.params_acquire(0), *head = shards.params_acquire(h);
+        float *dembedding = shards.grads_acquire(0), *dhead = shards.grads_acquire(h);
+        const auto p = head_params(layout.blocks[h], head);
+        const auto d = head_params(layout.blocks[h], dhead);
+        head_forward_backward<Elem>(a, head_matrix(layout, embedding, head),
+                                    head_matrix(layout, dembedding, dhead), scale, c, g.stream);
+        sum_of_elements(g.loss_sum, a.losses, size_t(N), g.stream);
+        layernorm_backward(a.dres, d.lnfw, d.lnfb, a.branch, a.resf, p.lnfw, a.meanf, a.rstdf, N,
+                           c.C, a.ws, g.stream);
+        shards.params_release(h);
+        shards.params_release(0);
+        shards.grads_release(h);
+    }
+    // Layers
+    for (int l = c.L - 1; l >= 0; l--) {
+        const auto p = layer_params(layout.blocks[1 + l], shards.params_acquire(1 + l));
+        const auto d = layer_params(layout.blocks[1 + l], shards.grads_acquire(1 + l));
+        block_backward<Elem>(a.layers[l], a, p, d, g.recompute, c, g.stream);
+        shards.params_release(1 + l);
+        shards.grads_release(1 + l);
+    }
+    // Embedding
+    const auto d = embedding_params(layout.blocks[0], shards.grads_acquire(0));
+    embedding_backward(d.wte, d.wpe, a.dres, a.tokens, B, T, c.C, c.V, a.ws, g.stream);
+    shards.grads_release(0);
+}
+
+template <class Elem, class Stream>
+void gpt_loss_reset(Gpt<Elem, Stream>& g) {
+    memory_zero(g.loss_sum, sizeof(FixedSum), g.stream);
+}
+
+template <class Elem, class Stream>
+FixedSum gpt_loss_sum(Gpt<Elem, Stream>& g) {
+    FixedSum sum;
+    memory_to_host(&sum, g.loss_sum, sizeof sum, g.stream);
+    return sum;
+}
+
+#define GPT_FOR(Elem, Stream)                                                                 \
+    template Gpt<Elem, Stream> gpt_create(const ModelConfig&, int, int, Recompute, bool,      \
+                                          Memory<Stream>&);                                   \
+    template void gpt_forward(Gpt<Elem, Stream>&, Shards<Elem, Stream>&, const int*);         \
+    template void gpt_forward_loss(Gpt<Elem, Stream>&, Shards<Elem, Stream>&, const int*,     \
+                                   const int*);                                               \
+    template void gpt_forward_backward(Gpt<Elem, Stream>&, Shards<Elem, Stream>&, const int*, \
+                                       const int*, float);                                    \
+    template void gpt_loss_reset(Gpt<Elem, Stream>&);                                         \
+    template FixedSum gpt_loss_sum(Gpt<Elem, Stream>&);
+GPT_FOR(float, CpuStream)
+FOR_CUDA(GPT_FOR(float, CudaStream) GPT_FOR(bf16, CudaStream))

@@ -1,5 +1,0 @@
-// llmc/train/version.h: what this binary is: source, compiler, flags, libraries.
-#pragma once
-#include <string>
-
-std::string version_text();
