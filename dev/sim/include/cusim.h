@@ -152,6 +152,13 @@ inline float __exp2f(float x) { return exp2f(x); }
 inline float __logf(float x) { return logf(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fsqrt_rn(float x) { return sqrtf(x); }
+// Rounded once each, never contracted: the simulator is compiled with -ffp-contract=off.
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline long long __double2ll_rn(double x) { return __builtin_llrint(x); }
+inline float __ll2float_rn(long long x) { return float(x); }
 inline unsigned __float_as_uint(float f) { return cusim::unbits<unsigned>(cusim::bits(f)); }
 inline int __float_as_int(float f) { return int(__float_as_uint(f)); }
 inline float __uint_as_float(unsigned u) { return cusim::unbits<float>(u); }
