@@ -49,6 +49,16 @@ FLAGS_NOW := $(CXX) $(CXXFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LDLIBS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 
+# What --version says. Only version.o depends on it, so a commit rebuilds one file.
+FACTS := $(BUILD)/build_facts.h
+$(FACTS): FORCE
+	@mkdir -p $(@D)
+	@{ echo '#define LLMC_GIT "$(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)"'; \
+	   echo '#define LLMC_FLAGS "$(CXXFLAGS)"'; echo '#define LLMC_MPI_FOUND "no"'; } > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(OBJ)/llmc/train/version.o: CPPFLAGS += -I$(BUILD)
+$(OBJ)/llmc/train/version.o: $(FACTS)
+
 $(OBJ)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(CCACHE) $(CXX) $(CXXFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@

@@ -1,27 +1,25 @@
 #include "llmc/core/nearest.h"
 
 #include <algorithm>
-#include <numeric>
 
-static size_t edit_distance(const std::string& a, const std::string& b) {
-    std::vector<size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), size_t(0));
-    for (size_t i = 1; i <= a.size(); i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b.size(); j++) {
-            const size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-        }
+// Optimal string alignment: insert, delete, replace, or swap neighbours.
+// Damerau 1964, Communications of the ACM 7(3), p. 171.
+std::string nearest_name(const std::string& wrong, const std::vector<std::string>& names) {
+    std::string best;
+    size_t best_distance = std::max<size_t>(2, wrong.size() / 3) + 1;
+    for (const std::string& name : names) {
+        const size_t n = wrong.size(), m = name.size();
+        std::vector<std::vector<size_t>> d(n + 1, std::vector<size_t>(m + 1));
+        for (size_t i = 0; i <= n; i++) d[i][0] = i;
+        for (size_t j = 0; j <= m; j++) d[0][j] = j;
+        for (size_t i = 1; i <= n; i++)
+            for (size_t j = 1; j <= m; j++) {
+                d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1,
+                                    d[i - 1][j - 1] + (wrong[i - 1] != name[j - 1])});
+                if (i > 1 && j > 1 && wrong[i - 1] == name[j - 2] && wrong[i - 2] == name[j - 1])
+                    d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+            }
+        if (d[n][m] < best_distance) best_distance = d[n][m], best = name;
     }
-    return row.back();
-}
-
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
-    const auto best = std::min_element(candidates.begin(), candidates.end(),
-                                       [&](const std::string& a, const std::string& b) {
-                                           return edit_distance(word, a) < edit_distance(word, b);
-                                       });
-    return best == candidates.end() ? "" : *best;
+    return best;
 }

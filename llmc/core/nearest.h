@@ -3,5 +3,5 @@
 #include <string>
 #include <vector>
 
-// The candidate with the smallest edit distance (Levenshtein) to `word`; "" when there is none.
-std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
+// The name that a reader most likely meant by `wrong`, or "" if none is near.
+std::string nearest_name(const std::string& wrong, const std::vector<std::string>& names);

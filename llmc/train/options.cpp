@@ -1,0 +1,288 @@
+// llmc/train/options.cpp: every option, one row each, and the checks of options against each other.
+#include "llmc/train/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <functional>
+#include <type_traits>
+
+#include "llmc/core/backend.h"
+#include "llmc/core/check.h"
+#include "llmc/core/nearest.h"
+#include "llmc/train/options_table.h"
+
+namespace {
+
+// ---- what a good number is: in words for messages, and as a test
+struct Check {
+    std::string expected;
+    std::function<bool(double)> ok;
+};
+std::string plain(double x) {
+    char text[32];
+    return std::string(text, std::to_chars(text, text + sizeof text, x).ptr);
+}
+Check at_least(double low) {
+    return {plain(low) + " or more", [=](double x) { return x >= low; }};
+}
+Check above(double low) {
+    return {"above " + plain(low), [=](double x) { return x > low; }};
+}
+Check between(double low, double high) {
+    return {plain(low) + " to " + plain(high), [=](double x) { return x >= low && x <= high; }};
+}
+// 0 <= x < 1: a decay or a fraction that must leave something.
+Check below_one() {
+    return {"at least 0 and below 1", [](double x) { return x >= 0 && x < 1; }};
+}
+Check only_one(const std::string& feature) {
+    return {"1: this version has no " + feature, [](double x) { return x == 1; }};
+}
+
+template <class Number>
+Number number_parse(const std::string& where, const std::string& text, const Check& check) {
+    Number x{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+    const bool whole_text = error == std::errc() && end == text.data() + text.size();
+    const char* kind = std::is_integral_v<Number> ? "a whole number, " : "a number, ";
+    const std::string limit = error == std::errc::result_out_of_range
+                                  ? str(" (largest: ", std::numeric_limits<Number>::max(), ")")
+                                  : "";
+    CHECK(whole_text && std::isfinite(double(x)) && check.ok(double(x)), Exit::Usage,
+          "bad value for " + where, "'" + text + "'", kind + check.expected + limit);
+    return x;
+}
+
+// ---- one row for each type of field
+template <class Number>
+requires std::is_arithmetic_v<Number> OptionRow row(const char* name, Number Options::*field,
+                                                    Check check, const char* group,
+                                                    unsigned commands, const char* help,
+                                                    const char* fallback = "") {
+    OptionRow r{name, std::is_integral_v<Number> ? "N" : "X", group, commands, help, fallback};
+    r.set = [=](Options& opt, const std::string& where, const std::vector<std::string>& texts) {
+        opt.*field = number_parse<Number>(where, texts.back(), check);
+    };
+    r.get = [=](const Options& opt) {
+        if constexpr (std::is_integral_v<Number>)
+            return std::to_string(opt.*field);
+        else
+            return plain(opt.*field);
+    };
+    return r;
+}
+
+// A choice: the names in the order of the enumerators.
+template <class Enum>
+requires std::is_enum_v<Enum> OptionRow row(const char* name, Enum Options::*field,
+                                            std::vector<std::string> choices, const char* group,
+                                            unsigned commands, const char* help,
+                                            const char* fallback = "") {
+    std::string list;
+    for (const std::string& choice : choices) list += (list.empty() ? "" : "|") + choice;
+    OptionRow r{name, list, group, commands, help, fallback};
+    r.set = [=](Options& opt, const std::string& where, const std::vector<std::string>& texts) {
+        const auto found = std::find(choices.begin(), choices.end(), texts.back());
+        if (found == choices.end()) {
+            const std::string near = nearest_name(texts.back(), choices);
+            fail(Exit::Usage, "bad value for " + where, "'" + texts.back() + "'", list,
+                 near.empty() ? "" : where + " " + near);
+        }
+        opt.*field = Enum(found - choices.begin());
+    };
+    r.get = [=](const Options& opt) { return choices[size_t(opt.*field)]; };
+    return r;
+}
+
+OptionRow row(const char* name, std::string Options::*field, const char* value, const char* group,
+              unsigned commands, const char* help, const char* fallback = "") {
+    OptionRow r{name, value, group, commands, help, fallback};
+    r.set = [=](Options& opt, const std::string&, const std::vector<std::string>& texts) {
+        opt.*field = texts.back();
+    };
+    r.get = [=](const Options& opt) { return opt.*field; };
+    return r;
+}
+
+OptionRow row(const char* name, std::vector<std::string> Options::*field, const char* value,
+              const char* group, unsigned commands, const char* help, const char* fallback = "") {
+    OptionRow r{name, value, group, commands, help, fallback};
+    r.many = true;
+    r.set = [=](Options& opt, const std::string&, const std::vector<std::string>& texts) {
+        opt.*field = texts;
+    };
+    r.get = [](const Options&) { return std::string(); };
+    return r;
+}
+
+OptionRow required(OptionRow r) {
+    r.required = true;
+    return r;
+}
+
+constexpr unsigned Train = on(Command::Train), Plan = on(Command::Plan), Run = Train | Plan,
+                   Tokenize = on(Command::Tokenize), Bpe = on(Command::TrainBpe),
+                   Generate = on(Command::Generate), Eval = on(Command::Eval),
+                   Import = on(Command::Import), Export = on(Command::Export),
+                   Verify = on(Command::Verify), Use = Generate | Eval;
+
+// clang-format off
+const char *kModel = "Model and data", *kBatch = "Batch and length", *kAdamW = "Optimizer",
+           *kPolicy = "Bad steps", *kMachine = "Machine", *kLayout = "Many ranks",
+           *kFiles = "Files", *kWatch = "Validation and samples", *kText = "Text";
+
+std::vector<OptionRow> rows() {
+    using O = Options;
+    return {
+    row("FILE...", &O::files, "", kModel, Tokenize | Bpe, "text files, UTF-8 or any bytes"),
+    row("PATH", &O::path, "", kModel, Verify, "a checkpoint folder, OUT/ckpt/step-N"),
+    row("CKPT", &O::path, "", kModel, Export, "a checkpoint folder, OUT/ckpt/step-N"),
+    row("SRC", &O::path, "", kModel, Import, "a model of another program: llm.c's gpt2_124M.bin"),
+
+    row("model", &O::model, "NAME|PATH", kModel, Run, "a preset (gpt2:124M 350M 774M 1558M, gpt2:dN of depth N), a config.json, or a checkpoint"),
+    required(row("model", &O::model, "PATH", kModel, Use, "a checkpoint folder, OUT/ckpt/step-N, or OUT for its newest")),
+    row("vocab-size", &O::vocab_size, at_least(2), kModel, Run, "number of tokens", "the model's, or the tokenizer's"),
+    required(row("vocab-size", &O::vocab_size, at_least(257), kModel, Bpe, "tokens of the new vocabulary: 256 bytes, <|endoftext|>, and merges")),
+    row("data", &O::data, "GLOB...", kModel, Run, "token shards to train on (written by `train_gpt tokenize`, or llm.c's)"),
+    row("val-data", &O::val_data, "GLOB...", kModel, Run, "token shards for validation", "no validation"),
+    required(row("data", &O::data, "GLOB...", kModel, Eval, "token shards to measure the loss on")),
+    row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Run | Generate | Import, "turns tokens into text: a tokenizer.json, or a folder with encoder.json and vocab.bpe", "the checkpoint's"),
+    required(row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Tokenize, "byte (256 + end of text), a tokenizer.json, or a folder with encoder.json and vocab.bpe")),
+
+    row("steps", &O::steps, at_least(1), kBatch, Run, "optimizer steps of the whole run"),
+    row("micro-batch", &O::micro_batch, at_least(1), kBatch, Run | Eval, "sequences at once on one rank; memory grows with it"),
+    row("seq-len", &O::seq_len, at_least(1), kBatch, Run | Eval, "tokens in a sequence", "1024, or the model's maximum if less"),
+    row("batch-tokens", &O::batch_tokens, at_least(1), kBatch, Run, "tokens of one step over all ranks, a multiple of micro-batch x seq-len x ranks", "one micro-batch a rank"),
+
+    row("lr", &O::lr, above(0), kAdamW, Run, "peak learning rate"),
+    row("warmup-steps", &O::warmup_steps, at_least(0), kAdamW, Run, "steps of linear rise from 0 to the peak", "700, or a tenth of the steps if less"),
+    row("schedule", &O::schedule, {"cosine", "linear", "constant", "wsd"}, kAdamW, Run, "fall of the learning rate after the warm-up (equations: llmc/train/schedule.h)"),
+    row("min-lr-frac", &O::min_lr_frac, between(0, 1), kAdamW, Run, "last learning rate as a fraction of the peak"),
+    row("weight-decay", &O::weight_decay, at_least(0), kAdamW, Run, "decoupled decay, on matrices only"),
+    row("beta1", &O::beta1, below_one(), kAdamW, Run, "decay of the mean of gradients"),
+    row("beta2", &O::beta2, below_one(), kAdamW, Run, "decay of the mean of squares"),
+    row("eps", &O::eps, above(0), kAdamW, Run, "added to the root of the mean of squares"),
+    row("grad-clip", &O::grad_clip, at_least(0), kAdamW, Run, "largest norm of the gradient; 0: no clipping"),
+
+    row("loss-spike-z", &O::loss_spike_z, at_least(0), kPolicy, Run, "skip a step whose loss lies this many robust deviations above the recent median; 0: off"),
+    row("norm-spike-z", &O::norm_spike_z, at_least(0), kPolicy, Run, "the same for the gradient norm; 0: off"),
+    row("max-skipped", &O::max_skipped, at_least(1), kPolicy, Run, "stop with exit code 5 after this many skipped steps in a row"),
+
+    row("seed", &O::seed, at_least(0), kMachine, Run | Generate, "the only source of randomness: weights, order of data, samples"),
+    row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use, "auto: a GPU if the build and the machine have one"),
+    row("dtype", &O::dtype, {"fp32", "bf16"}, kMachine, Run | Use, "numbers of weights and activations; bf16 needs a GPU"),
+    row("threads", &O::threads, at_least(1), kMachine, Run | Use, "CPU threads", "all cores of the process"),
+    row("recompute", &O::recompute, {"none", "selective", "block"}, kMachine, Run, "compute activations again in the backward pass: less memory, same bits"),
+
+    row("zero", &O::zero, between(0, 3), kLayout, Run, "ZeRO stage: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters cut over ranks"),
+    row("bucket-mb", &O::bucket_mb, above(0), kLayout, Run, "megabytes of gradients sent at once"),
+    row("reduction", &O::reduction, {"canonical", "fast"}, kLayout, Run, "canonical: the same bits for any number of ranks"),
+    row("tp", &O::tp, only_one("tensor parallelism"), kLayout, Run, "ranks that share each matrix"),
+    row("pp", &O::pp, only_one("pipeline parallelism"), kLayout, Run, "ranks that share the layers"),
+    row("ranks", &O::ranks, at_least(1), kLayout, Plan, "data-parallel ranks to plan for"),
+
+    row("out", &O::out, "DIR", kFiles, Run, "log.jsonl and checkpoints go here; one run at a time"),
+    required(row("out", &O::out, "PREFIX", kFiles, Tokenize, "writes PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...")),
+    required(row("out", &O::out, "PATH", kFiles, Bpe, "the vocabulary, a tokenizer.json")),
+    required(row("out", &O::out, "CKPT", kFiles, Import, "folder of the new checkpoint")),
+    required(row("out", &O::out, "PATH", kFiles, Export, "file to write")),
+    required(row("format", &O::format, "llmc", kFiles, Export, "llmc: the .bin model file of llm.c")),
+    row("save-every", &O::save_every, at_least(0), kFiles, Run, "steps between checkpoints; 0: only at the end"),
+    row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),
+    row("resume", &O::resume, "auto|never|PATH", kFiles, Run, "auto: go on from the newest valid checkpoint in --out; never: refuse if there is one"),
+    row("val-fraction", &O::val_fraction, below_one(), kFiles, Tokenize, "share of the text kept for validation"),
+    row("shard-tokens", &O::shard_tokens, at_least(1), kFiles, Tokenize, "tokens in one file"),
+
+    row("val-every", &O::val_every, at_least(0), kWatch, Run, "steps between validations; 0: never"),
+    row("val-batches", &O::val_batches, at_least(1), kWatch, Run, "micro-batches of one validation, always the same ones"),
+    row("sample-every", &O::sample_every, at_least(0), kWatch, Run, "steps between samples of text; 0: never"),
+    row("sample-tokens", &O::sample_tokens, at_least(1), kWatch, Run, "length of a sample"),
+    row("prompt", &O::prompt, "TEXT", kWatch, Run, "text that samples begin with", "end of text: a new document"),
+
+    row("prompt", &O::prompt, "TEXT", kText, Generate, "text to go on from", "end of text: a new document"),
+    row("tokens", &O::tokens, at_least(1), kText, Generate, "tokens to write; stops before at an end of text"),
+    row("temperature", &O::temperature, at_least(0), kText, Generate, "below 1: safer, above 1: wilder, 0: always the likeliest token"),
+    row("top-k", &O::top_k, at_least(0), kText, Generate, "choose among the k likeliest tokens only; 0: all"),
+    row("top-p", &O::top_p, {"above 0, at most 1", [](double p) { return p > 0 && p <= 1; }}, kText, Generate, "choose among the likeliest tokens that have this probability together"),
+    };
+}
+
+std::vector<CommandRow> commands() {
+    return {
+    {Command::Train, "train", "[train] --data GLOB [OPTIONS]", "train a model, or go on with a run (the default command)",
+     "  train_gpt --model gpt2:d6 --data 'data/x_train_*.bin' --val-data 'data/x_val_*.bin' --steps 500\n"
+     "  train_gpt --config run.toml --lr 3e-4        # a file of `name = value` lines; options here win"},
+    {Command::Plan, "plan", "plan [OPTIONS]", "print the memory that a training run would take; allocates nothing",
+     "  train_gpt plan --model gpt2:1558M --micro-batch 4 --zero 1 --ranks 8"},
+    {Command::Tokenize, "tokenize", "tokenize FILE... --tokenizer byte|PATH --out PREFIX [OPTIONS]", "turn text into token shards",
+     "  train_gpt tokenize book.txt --tokenizer byte --out data/book"},
+    {Command::TrainBpe, "train-bpe", "train-bpe FILE... --vocab-size N --out PATH", "learn a vocabulary (byte pair encoding) from text",
+     "  train_gpt train-bpe book.txt --vocab-size 2048 --out data/bpe.json"},
+    {Command::Generate, "generate", "generate --model PATH [OPTIONS]", "write text with a trained model; the text alone goes to stdout",
+     "  train_gpt generate --model out --prompt 'It was' --tokens 200 --temperature 0.8 --top-k 50"},
+    {Command::Eval, "eval", "eval --model PATH --data GLOB [OPTIONS]", "measure the loss of a trained model on token shards",
+     "  train_gpt eval --model out --data 'data/x_val_*.bin'"},
+    {Command::Import, "import", "import SRC --out CKPT [--tokenizer PATH]", "make a checkpoint of another program's model",
+     "  train_gpt import gpt2_124M.bin --out imported"},
+    {Command::Export, "export", "export CKPT --format llmc --out PATH", "write a checkpoint as another program's model",
+     "  train_gpt export out/ckpt/step-0000001000 --format llmc --out model.bin"},
+    {Command::Verify, "verify", "verify PATH", "check every byte of a checkpoint and print its `state` hash",
+     "  train_gpt verify out/ckpt/step-0000001000"},
+    };
+}
+// clang-format on
+
+} // namespace
+
+const std::vector<OptionRow>& option_table() {
+    static const std::vector<OptionRow> table = rows();
+    return table;
+}
+const std::vector<CommandRow>& command_table() {
+    static const std::vector<CommandRow> table = commands();
+    return table;
+}
+
+void options_check(const Options& opt) {
+    if (opt.command == Command::Train) {
+        CHECK(!opt.data.empty(), Exit::Usage, "nothing to train on: --data is missing", "", "",
+              "`make quickstart` fetches a text, tokenizes it and trains on it; "
+              "`train_gpt --help` explains the rest");
+    }
+    CHECK(opt.warmup_steps <= opt.steps, Exit::Usage, "--warmup-steps is longer than the run",
+          str("--warmup-steps ", opt.warmup_steps, ", --steps ", opt.steps),
+          "a warm-up of at most --steps");
+    CHECK(opt.device != Device::Cuda || kBuiltWithCuda, Exit::Usage,
+          "--device cuda: this train_gpt was built without CUDA", "", "",
+          "build with `make CUDA=1`, or use --device cpu");
+    CHECK(opt.dtype == Dtype::F32 || (kBuiltWithCuda && opt.device != Device::Cpu), Exit::Usage,
+          "--dtype bf16 needs a GPU", "--device cpu", "", "the CPU computes in fp32");
+}
+
+void options_derive(Options& opt, int model_max_seq_len, int ranks) {
+    if (opt.seq_len == 0) opt.seq_len = std::min(kSeqLen, model_max_seq_len);
+    CHECK(opt.seq_len <= model_max_seq_len, Exit::Usage, "--seq-len is longer than the model's",
+          str(opt.seq_len), str("at most ", model_max_seq_len), "a model with more positions");
+
+    const int64_t rows = int64_t(opt.micro_batch) * opt.seq_len; // token rows of one micro-batch
+    CHECK(rows <= INT_MAX, Exit::Usage, "a micro-batch is too large",
+          str("--micro-batch ", opt.micro_batch, " x --seq-len ", opt.seq_len),
+          str("at most ", INT_MAX, " tokens"));
+    const int64_t unit = rows * ranks;
+    if (opt.batch_tokens == 0) opt.batch_tokens = unit;
+    const int64_t below = opt.batch_tokens / unit * unit, over = below + unit;
+    CHECK(opt.batch_tokens % unit == 0, Exit::Usage,
+          "--batch-tokens does not divide into micro-batches",
+          str("batch-tokens ", opt.batch_tokens, ", micro-batch ", opt.micro_batch, " x seq-len ",
+              opt.seq_len, " x ranks ", ranks, " = ", unit),
+          "batch-tokens = accumulation x micro-batch x seq-len x ranks",
+          below > 0 ? str("--batch-tokens ", below, " or ", over) : str("--batch-tokens ", over));
+    const int64_t accumulation = opt.batch_tokens / unit;
+    CHECK(accumulation <= INT_MAX, Exit::Usage, "too many micro-batches in one step",
+          str(accumulation), str("at most ", INT_MAX), "a smaller --batch-tokens");
+    opt.grad_accum = int(accumulation);
+
+    if (opt.warmup_steps < 0) opt.warmup_steps = std::min(kWarmupSteps, opt.steps / 10);
+}

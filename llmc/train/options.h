@@ -1,0 +1,100 @@
+// llmc/train/options.h: what the user asked for, checked, before anything is allocated.
+//
+// One struct; one row an option in options.cpp (name, field, check, help), from which the parser,
+// the config file, --help and the messages are all made. Default values stand here.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llmc/core/dtype.h"
+#include "llmc/model/activations.h"  // Recompute
+#include "llmc/parallel/shards.h"     // Reduction
+
+enum class Command { Train, Plan, Tokenize, TrainBpe, Generate, Eval, Import, Export, Verify };
+enum class Device { Auto, Cpu, Cuda };
+enum class Schedule { Cosine, Linear, Constant, Wsd };
+
+// Each field is the option of the same name, with dashes for underscores. A value that means
+// "to be worked out" is named in its comment; options_derive() replaces it.
+struct Options {
+    Command command = Command::Train;
+    std::string path;               // verify PATH, export CKPT, import SRC
+    std::vector<std::string> files; // tokenize FILE..., train-bpe FILE...
+
+    // model and data
+    std::string model = "gpt2:124M";
+    int vocab_size = 0;                      // 0: the model's own
+    std::vector<std::string> data, val_data; // globs of token shards
+    std::string tokenizer;                   // empty: the checkpoint's, or none
+
+    // batch and length
+    int steps = 1000;
+    int micro_batch = 4;
+    int seq_len = 0;          // 0: kSeqLen, or the model's maximum if that is less
+    int64_t batch_tokens = 0; // 0: one micro-batch on each rank
+
+    // optimizer: AdamW with decoupled decay
+    double lr = 6e-4;
+    int warmup_steps = -1; // -1: kWarmupSteps, or a tenth of the steps if that is less
+    Schedule schedule = Schedule::Cosine;
+    double min_lr_frac = 0.1;
+    double weight_decay = 0.1;
+    double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+    double grad_clip = 1.0; // 0: no clipping
+
+    // what stops a bad step
+    double loss_spike_z = 0, norm_spike_z = 0; // 0: off
+    int max_skipped = 10;
+
+    // machine
+    uint64_t seed = 42;
+    Device device = Device::Auto;
+    Dtype dtype = Dtype::F32;
+    int threads = 0; // 0: all cores given to the process
+    Recompute recompute = Recompute::None;
+
+    // layout over ranks
+    int zero = 0;
+    double bucket_mb = 25;
+    Reduction reduction = Reduction::Canonical;
+    int tp = 1, pp = 1;
+    int ranks = 1; // plan only
+
+    // files, validation, samples
+    std::string out = "out";
+    int save_every = 250; // 0: only at the end
+    int keep = 3;
+    std::string resume = "auto"; // auto | never | a checkpoint
+    int val_every = 100;         // 0: never
+    int val_batches = 20;
+    int sample_every = 0; // 0: never
+    int sample_tokens = 64;
+    std::string prompt;
+
+    // tokenize, generate, export
+    double val_fraction = 0.05;
+    int64_t shard_tokens = 100'000'000;
+    int tokens = 256;
+    double temperature = 1.0;
+    int top_k = 0;
+    double top_p = 1.0;
+    std::string format;
+
+    // Worked out by options_derive(), never set by the user.
+    int grad_accum = 0; // micro-batches a rank adds up for one step
+};
+
+constexpr int kSeqLen = 1024, kWarmupSteps = 700;
+
+// Parses the command line and the --config file and checks every value by itself and against the
+// others. Throws Error(Exit::Usage). --help and --version print to stdout and exit with 0.
+Options options_parse(int argc, const char* const* argv);
+
+// Fills in what depends on the model and on the number of data-parallel ranks:
+//   batch_tokens = grad_accum * micro_batch * seq_len * ranks
+// and refuses, with the equation and the nearest valid values, what does not divide.
+void options_derive(Options& opt, int model_max_seq_len, int ranks);
+
+const char* command_name(Command c);
+std::string options_help(Command c);
