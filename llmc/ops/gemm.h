@@ -15,6 +15,7 @@ enum class Op : char { Plain = 'N', Transposed = 'T' };
 void gemm_block(Op opA, Op opB, int64_t M, int64_t N, int64_t K, const float* A, int64_t lda,
                 const float* B, int64_t ldb, float beta, float* C, int64_t ldc);
 
+// Name of the library, loaded on the first call; throws Error where there is none. For example
 // "oneDNN (libdnnl.so.2)", "OpenBLAS (libopenblas.so.0, Haswell)".
 const char* gemm_library();
 
