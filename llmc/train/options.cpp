@@ -85,11 +85,8 @@ requires std::is_enum_v<Enum> OptionRow row(const char* name, Enum Options::*fie
     OptionRow r{name, list, group, commands, help, fallback};
     r.set = [=](Options& opt, const std::string& where, const std::vector<std::string>& texts) {
         const auto found = std::find(choices.begin(), choices.end(), texts.back());
-        if (found == choices.end()) {
-            const std::string near = nearest_name(texts.back(), choices);
-            fail(Exit::Usage, "bad value for " + where, "'" + texts.back() + "'", list,
-                 near.empty() ? "" : where + " " + near);
-        }
+        CHECK(found != choices.end(), Exit::Usage, "bad value for " + where,
+              "'" + texts.back() + "'", list, where + " " + nearest_name(texts.back(), choices));
         opt.*field = Enum(found - choices.begin());
     };
     r.get = [=](const Options& opt) { return choices[size_t(opt.*field)]; };
@@ -234,7 +231,7 @@ std::vector<CommandRow> commands() {
 }
 // clang-format on
 
-} // namespace
+}  // namespace
 
 const std::vector<OptionRow>& option_table() {
     static const std::vector<OptionRow> table = rows();
@@ -266,7 +263,7 @@ void options_derive(Options& opt, int model_max_seq_len, int ranks) {
     CHECK(opt.seq_len <= model_max_seq_len, Exit::Usage, "--seq-len is longer than the model's",
           str(opt.seq_len), str("at most ", model_max_seq_len), "a model with more positions");
 
-    const int64_t rows = int64_t(opt.micro_batch) * opt.seq_len; // token rows of one micro-batch
+    const int64_t rows = int64_t(opt.micro_batch) * opt.seq_len;  // token rows of one micro-batch
     CHECK(rows <= INT_MAX, Exit::Usage, "a micro-batch is too large",
           str("--micro-batch ", opt.micro_batch, " x --seq-len ", opt.seq_len),
           str("at most ", INT_MAX, " tokens"));

@@ -9,7 +9,7 @@
 
 #include "llmc/core/dtype.h"
 #include "llmc/model/activations.h"  // Recompute
-#include "llmc/parallel/shards.h"     // Reduction
+#include "llmc/parallel/shards.h"    // Reduction
 
 enum class Command { Train, Plan, Tokenize, TrainBpe, Generate, Eval, Import, Export, Verify };
 enum class Device { Auto, Cpu, Cuda };
@@ -19,39 +19,39 @@ enum class Schedule { Cosine, Linear, Constant, Wsd };
 // "to be worked out" is named in its comment; options_derive() replaces it.
 struct Options {
     Command command = Command::Train;
-    std::string path;               // verify PATH, export CKPT, import SRC
-    std::vector<std::string> files; // tokenize FILE..., train-bpe FILE...
+    std::string path;                // verify PATH, export CKPT, import SRC
+    std::vector<std::string> files;  // tokenize FILE..., train-bpe FILE...
 
     // model and data
     std::string model = "gpt2:124M";
-    int vocab_size = 0;                      // 0: the model's own
-    std::vector<std::string> data, val_data; // globs of token shards
-    std::string tokenizer;                   // empty: the checkpoint's, or none
+    int vocab_size = 0;                       // 0: the model's own
+    std::vector<std::string> data, val_data;  // globs of token shards
+    std::string tokenizer;                    // empty: the checkpoint's, or none
 
     // batch and length
     int steps = 1000;
     int micro_batch = 4;
-    int seq_len = 0;          // 0: kSeqLen, or the model's maximum if that is less
-    int64_t batch_tokens = 0; // 0: one micro-batch on each rank
+    int seq_len = 0;           // 0: kSeqLen, or the model's maximum if that is less
+    int64_t batch_tokens = 0;  // 0: one micro-batch on each rank
 
     // optimizer: AdamW with decoupled decay
     double lr = 6e-4;
-    int warmup_steps = -1; // -1: kWarmupSteps, or a tenth of the steps if that is less
+    int warmup_steps = -1;  // -1: kWarmupSteps, or a tenth of the steps if that is less
     Schedule schedule = Schedule::Cosine;
     double min_lr_frac = 0.1;
     double weight_decay = 0.1;
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-    double grad_clip = 1.0; // 0: no clipping
+    double grad_clip = 1.0;  // 0: no clipping
 
     // what stops a bad step
-    double loss_spike_z = 0, norm_spike_z = 0; // 0: off
+    double loss_spike_z = 0, norm_spike_z = 0;  // 0: off
     int max_skipped = 10;
 
     // machine
     uint64_t seed = 42;
     Device device = Device::Auto;
     Dtype dtype = Dtype::F32;
-    int threads = 0; // 0: all cores given to the process
+    int threads = 0;  // 0: all cores given to the process
     Recompute recompute = Recompute::None;
 
     // layout over ranks
@@ -59,16 +59,16 @@ struct Options {
     double bucket_mb = 25;
     Reduction reduction = Reduction::Canonical;
     int tp = 1, pp = 1;
-    int ranks = 1; // plan only
+    int ranks = 1;  // plan only
 
     // files, validation, samples
     std::string out = "out";
-    int save_every = 250; // 0: only at the end
+    int save_every = 250;  // 0: only at the end
     int keep = 3;
-    std::string resume = "auto"; // auto | never | a checkpoint
-    int val_every = 100;         // 0: never
+    std::string resume = "auto";  // auto | never | a checkpoint
+    int val_every = 100;          // 0: never
     int val_batches = 20;
-    int sample_every = 0; // 0: never
+    int sample_every = 0;  // 0: never
     int sample_tokens = 64;
     std::string prompt;
 
@@ -82,7 +82,7 @@ struct Options {
     std::string format;
 
     // Worked out by options_derive(), never set by the user.
-    int grad_accum = 0; // micro-batches a rank adds up for one step
+    int grad_accum = 0;  // micro-batches a rank adds up for one step
 };
 
 constexpr int kSeqLen = 1024, kWarmupSteps = 700;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <numeric>
 #include <sstream>
 
 #include "llmc/core/check.h"
@@ -33,15 +32,12 @@ std::vector<std::string> option_names(Command c) {
 // Why `name` is not an option of this command, and what the reader may have meant.
 [[noreturn]] void unknown_option(Command c, const std::string& what, const std::string& name,
                                  const std::string& dashes) {
-    const std::string near = nearest_name(name, option_names(c));
-    std::string hint = str("`train_gpt ", command_name(c), " --help` lists all");
-    for (const OptionRow& row : option_table())
-        if (row.name == name) {
-            for (const CommandRow& other : command_table())
-                if (row.belongs_to(other.command))
-                    hint = str("it is an option of `train_gpt ", other.name, "`");
-        }
-    if (!near.empty()) hint = "did you mean " + dashes + near + "?";
+    std::string hint = str("did you mean ", dashes, nearest_name(name, option_names(c)),
+                           "? `train_gpt ", command_name(c), " --help` lists all");
+    for (const CommandRow& other : command_table())
+        for (const OptionRow& row : option_table())
+            if (row.name == name && row.belongs_to(other.command))
+                hint = str("it is an option of `train_gpt ", other.name, "`");
     fail(Exit::Usage, str(what, " of `train_gpt ", command_name(c), "`"), dashes + name, "", hint);
 }
 
@@ -80,12 +76,9 @@ Command command_take(std::vector<std::string>& args) {
         }
         names.push_back(row.name);
     }
-    const std::string near = nearest_name(args[0], names);
-    fail(Exit::Usage, "unknown command", "'" + args[0] + "'",
-         std::accumulate(names.begin() + 1, names.end(), names[0],
-                         [](std::string a, const std::string& b) { return a + ", " + b; }),
-         near.empty() ? "a value belongs behind its option, as in --data 'shards_*.bin'"
-                      : "did you mean " + near + "?");
+    fail(Exit::Usage, "unknown command", "'" + args[0] + "'", CLI::detail::join(names, ", "),
+         "did you mean " + nearest_name(args[0], names) +
+             "? a value belongs behind its option, as in --data 'shards_*.bin'");
 }
 
 // CLI11's own complaints, in our form.
@@ -143,7 +136,7 @@ void help_options(std::ostringstream& out, Command c) {
     help_line(out, "--version", "how this program was built");
 }
 
-} // namespace
+}  // namespace
 
 const char* command_name(Command c) {
     return command_row(c).name.c_str();

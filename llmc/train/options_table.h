@@ -12,13 +12,13 @@ constexpr unsigned on(Command c) {
 }
 
 struct OptionRow {
-    std::string name;  // without dashes; a positional argument is written "FILE..." or "PATH"
-    std::string value; // what --help shows after the name
-    std::string group; // heading in --help
+    std::string name;   // without dashes; a positional argument is written "FILE..." or "PATH"
+    std::string value;  // what --help shows after the name
+    std::string group;  // heading in --help
     unsigned commands = 0;
     std::string help;
-    std::string fallback; // the default in words, where the plain value would say little
-    bool many = false;    // takes one or more values
+    std::string fallback;  // the default in words, where the plain value would say little
+    bool many = false;     // takes one or more values
     bool required = false;
     // set throws Error(Exit::Usage) if the text is no good; `where` is the option as it was given.
     std::function<void(Options&, const std::string& where, const std::vector<std::string>&)> set =
