@@ -1,0 +1,295 @@
+#include "llmc/io/checkpoint_shard.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <filesystem>
+#include <tuple>
+
+#include "llmc/core/check.h"
+#include "llmc/io/h5.h"
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian, as memory is");
+
+TensorHash piece_hash(Dtype t, const void* data, int64_t count, int64_t offset) {
+    if (t == Dtype::F32)
+        return tensor_hash(static_cast<const float*>(data), size_t(count), uint64_t(offset));
+    assert(t == Dtype::BF16);
+    const bf16* x = static_cast<const bf16*>(data);
+    std::vector<float> wide(size_t(std::min<int64_t>(count, 1 << 20)));
+    TensorHash sum;
+    for (int64_t at = 0; at < count; at += int64_t(wide.size())) {
+        const int64_t n = std::min(count - at, int64_t(wide.size()));
+        for (int64_t i = 0; i < n; i++) wide[size_t(i)] = to_float(x[at + i]);
+        sum.add(tensor_hash(wide.data(), size_t(n), uint64_t(offset + at)));
+    }
+    return sum;
+}
+
+// ---- writing
+
+// Late allocation and a NaN fill: a piece that was never written has no address, and one that was
+// written in part shows it.
+static H5Handle dataset_properties(hid_t type, Dtype t, bool sizes_only) {
+    H5Handle create = h5_properties(H5P_DATASET_CREATE);
+    const uint32_t nan32 = 0x7fc00000;
+    const uint16_t nan16 = 0x7fc0;
+    const void* nan = t == Dtype::F32 ? static_cast<const void*>(&nan32) : &nan16;
+    H5_CHECK(H5Pset_layout(create, H5D_CONTIGUOUS));
+    H5_CHECK(H5Pset_alloc_time(create, H5D_ALLOC_TIME_LATE));
+    H5_CHECK(H5Pset_fill_value(create, type, nan));
+    if (sizes_only) H5_CHECK(H5Pset_fill_time(create, H5D_FILL_TIME_NEVER));
+    H5_CHECK(H5Pset_obj_track_times(create, 0));
+    return create;
+}
+
+static void write_piece(hid_t tensor_group, const TensorPiece& p, bool sizes_only) {
+    H5Handle type = h5_type(p.dtype);
+    H5Handle space = h5_space({p.count});
+    H5Handle create = dataset_properties(type, p.dtype, sizes_only);
+    H5Handle dataset(H5_CHECK(H5Dcreate2(tensor_group, str(p.offset).c_str(), type, space,
+                                         H5P_DEFAULT, create, H5P_DEFAULT)),
+                     H5Dclose);
+    h5_attribute_write(dataset, "shape", p.shape);
+    h5_attribute_write(dataset, "offset", {p.offset});
+    if (sizes_only) {
+        // One element makes HDF5 allocate the whole, as the real write does.
+        const hsize_t last = hsize_t(p.count - 1), one = 1;
+        const uint64_t zero = 0;
+        H5Handle single = h5_space({1});
+        H5_CHECK(H5Sselect_hyperslab(space, H5S_SELECT_SET, &last, nullptr, &one, nullptr));
+        H5_CHECK(H5Dwrite(dataset, type, single, space, H5P_DEFAULT, &zero));
+    } else {
+        // One write for all of it: HDF5 hands our memory to the system as it is, without a copy and
+        // without writing fill values first.
+        H5_CHECK(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, p.data));
+    }
+    dataset.close();
+}
+
+static std::vector<const TensorPiece*> in_order(const std::vector<TensorPiece>& pieces) {
+    std::vector<const TensorPiece*> order;
+    for (const TensorPiece& p : pieces)
+        if (p.count > 0) order.push_back(&p);
+    std::sort(order.begin(), order.end(), [](const TensorPiece* a, const TensorPiece* b) {
+        return std::tie(a->group, a->name, a->offset) < std::tie(b->group, b->name, b->offset);
+    });
+    return order;
+}
+
+static void write_pieces(hid_t file, const std::vector<TensorPiece>& pieces, bool sizes_only) {
+    std::string group_name, tensor_name;
+    H5Handle group, tensor;
+    for (const TensorPiece* p : in_order(pieces)) {
+        if (p->group != group_name) {
+            tensor.close(), group.close();
+            group = h5_group_create(file, p->group);
+            group_name = p->group, tensor_name.clear();
+        }
+        if (p->name != tensor_name) {
+            tensor.close();
+            tensor = h5_group_create(group, p->name);
+            tensor_name = p->name;
+        }
+        write_piece(tensor, *p, sizes_only);
+    }
+    tensor.close(), group.close();
+}
+
+static H5Handle file_create(const std::string& path, unsigned flags) {
+    H5Handle access = h5_access(H5F_LIBVER_V18, H5F_LIBVER_V18);
+    H5Handle create = h5_properties(H5P_FILE_CREATE);
+    H5_CHECK(H5Pset_obj_track_times(create, 0));
+    return {H5_CHECK(H5Fcreate(path.c_str(), flags, create, access)), H5Fclose};
+}
+
+void shard_write(const std::string& path, const std::vector<TensorPiece>& pieces) {
+    H5Handle file = file_create(path, H5F_ACC_EXCL);
+    // Our own descriptor is open across the writes: a write-back error of any of them is reported
+    // by its fsync. HDF5's flush and close never sync.
+    Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (fd < 0) fail_errno("opening", path);
+    try {
+        write_pieces(file, pieces, false);
+        file.close();
+    } catch (const Error& e) {
+        h5_abandon(file);
+        fail(e.code, str("writing ", path, ": ", e.what()));
+    }
+    sync_file(fd, path);
+    fd.close(path);
+}
+
+int64_t shard_bytes(const std::vector<TensorPiece>& pieces) {
+    // HDF5 wants a file with a name; this one is sparse, so that its data takes no room.
+    std::string path = (std::filesystem::temp_directory_path() / "shard-size-XXXXXX").string();
+    Fd fd(::mkostemp(path.data(), O_CLOEXEC));
+    if (fd < 0) fail_errno("creating", path);
+    try {
+        H5Handle file = file_create(path, H5F_ACC_TRUNC);
+        write_pieces(file, pieces, true);
+        file.close();
+    } catch (...) {
+        ::unlink(path.c_str());
+        throw;
+    }
+    ::unlink(path.c_str());
+    return file_size(fd, path);
+}
+
+int64_t shard_bytes_bound(const std::vector<TensorPiece>& pieces) {
+    int64_t bytes = 64 << 10;
+    for (const TensorPiece& p : pieces) bytes += p.count * int64_t(dtype_bytes(p.dtype)) + 2048;
+    return bytes;
+}
+
+// ---- reading
+
+static void check_dataset_form(hid_t dataset, const std::string& what) {
+    H5Handle create(H5_CHECK(H5Dget_create_plist(dataset)), H5Pclose);
+    CHECK(H5Pget_layout(create) == H5D_CONTIGUOUS, Exit::Damaged, str(what, " has a layout"),
+          "chunked, compact or virtual", "contiguous");
+    CHECK(H5Pget_external_count(create) == 0, Exit::Damaged,
+          str(what, " is stored in another file"));
+    CHECK(H5Pget_nfilters(create) == 0, Exit::Damaged, str(what, " is filtered"));
+}
+
+static ShardPiece read_piece(hid_t tensor_group, const std::string& link, int64_t file_bytes,
+                             const std::string& what) {
+    // The link is known to be hard; the object's kind decides what may be asked of it.
+    H5Handle object(H5_CHECK(H5Oopen(tensor_group, link.c_str(), H5P_DEFAULT)), H5Oclose);
+    CHECK(H5Iget_type(object) == H5I_DATASET, Exit::Damaged, str(what, " is no dataset"));
+    check_dataset_form(object, what);
+
+    ShardPiece p;
+    H5Handle type(H5_CHECK(H5Dget_type(object)), H5Tclose);
+    H5Handle fp32 = h5_type(Dtype::F32), bf16_type = h5_type(Dtype::BF16);
+    const bool is_fp32 = H5_CHECK(H5Tequal(type, fp32)) > 0;
+    CHECK(is_fp32 || H5_CHECK(H5Tequal(type, bf16_type)) > 0, Exit::Damaged,
+          str(what, " has an element type"), "another", "little-endian fp32 or bf16");
+    p.dtype = is_fp32 ? Dtype::F32 : Dtype::BF16;
+
+    H5Handle space(H5_CHECK(H5Dget_space(object)), H5Sclose);
+    CHECK(H5Sget_simple_extent_type(space) == H5S_SIMPLE && H5Sget_simple_extent_ndims(space) == 1,
+          Exit::Damaged, str(what, " is not one-dimensional"));
+    hsize_t count = 0, most = 0;
+    H5_CHECK(H5Sget_simple_extent_dims(space, &count, &most));
+
+    // Bytes inside the file: division instead of multiplication, so that nothing can wrap.
+    const haddr_t address = H5Dget_offset(object);
+    const uint64_t width = dtype_bytes(p.dtype), size = uint64_t(file_bytes);
+    CHECK(address != HADDR_UNDEF, Exit::Damaged, str(what, " was never written"));
+    CHECK(count >= 1 && most == count && address <= size && count <= (size - address) / width,
+          Exit::Damaged, str(what, " does not fit its file"),
+          str(count, " elements at byte ", address), str("an end within ", size, " bytes"));
+    p.count = int64_t(count), p.address = int64_t(address);
+
+    p.shape = h5_attribute_read(object, "shape");
+    const std::vector<int64_t> offset = h5_attribute_read(object, "offset");
+    const int64_t n = shape_count(p.shape);
+    CHECK(offset.size() == 1 && offset[0] >= 0 && p.count <= n && offset[0] <= n - p.count &&
+              link == str(offset[0]),
+          Exit::Damaged, str(what, " says it starts at an element"), str(offset[0]),
+          "its own name, and a range inside the tensor");
+    p.offset = offset[0];
+    return p;
+}
+
+static void check_not_shared(std::vector<ShardPiece> pieces, const std::string& path) {
+    std::sort(pieces.begin(), pieces.end(),
+              [](const ShardPiece& a, const ShardPiece& b) { return a.address < b.address; });
+    int64_t end = 0;
+    for (const ShardPiece& p : pieces) {
+        CHECK(p.address >= end, Exit::Damaged, str("pieces in ", path, " overlap"),
+              str(p.group, "/", p.name, "/", p.offset));
+        end = p.address + p.count * int64_t(dtype_bytes(p.dtype));
+    }
+}
+
+// HDF5 opens by name; what it opened must be the file that we have open and have digested.
+static H5Handle file_open(int fd, const std::string& path) {
+    H5Handle access = h5_access(H5F_LIBVER_V18, H5F_LIBVER_V110);
+    H5Handle file(H5_CHECK(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access)), H5Fclose);
+    void* theirs = nullptr;
+    H5_CHECK(H5Fget_vfd_handle(file, access, &theirs));
+    struct stat a, b;
+    CHECK(::fstat(fd, &a) == 0 && ::fstat(*static_cast<int*>(theirs), &b) == 0 &&
+              a.st_dev == b.st_dev && a.st_ino == b.st_ino,
+          Exit::Damaged, str(path, " changed while it was being opened"));
+    return file;
+}
+
+std::vector<ShardPiece> shard_pieces(int fd, const std::string& path, size_t limit) {
+    const int64_t bytes = file_size(fd, path);
+    H5Handle file = file_open(fd, path);
+    std::vector<ShardPiece> pieces;
+    for (const std::string& group_name : h5_links(file, 4)) {
+        CHECK(group_is_known(group_name), Exit::Damaged, str("an entry of ", path), group_name,
+              "weights, master, m or v");
+        H5Handle group = h5_group_open(file, group_name);
+        for (const std::string& name : h5_links(group, limit)) {
+            CHECK(name_is_plain(name), Exit::Damaged, str("a tensor's name in ", path), name,
+                  "letters, digits, '.', '_', '-'");
+            H5Handle tensor = h5_group_open(group, name);
+            for (const std::string& link : h5_links(tensor, limit)) {
+                const std::string what = str(path, ": ", group_name, "/", name, "/", link);
+                CHECK(pieces.size() < limit, Exit::Damaged, str(what, " is one piece too many"));
+                pieces.push_back(read_piece(tensor, link, bytes, what));
+                pieces.back().group = group_name, pieces.back().name = name;
+            }
+            tensor.close();
+        }
+        group.close();
+    }
+    file.close();
+    check_not_shared(pieces, path);
+    std::sort(pieces.begin(), pieces.end(), [](const ShardPiece& a, const ShardPiece& b) {
+        return std::tie(a.group, a.name, a.offset) < std::tie(b.group, b.name, b.offset);
+    });
+    return pieces;
+}
+
+std::string shard_digest(int fd, const std::string& path, std::vector<ShardPiece>& pieces) {
+    std::vector<ShardPiece*> order;
+    for (ShardPiece& p : pieces) p.hash = {}, order.push_back(&p);
+    std::sort(order.begin(), order.end(),
+              [](const ShardPiece* a, const ShardPiece* b) { return a->address < b->address; });
+    Digest digest;
+    const int64_t size = file_size(fd, path);
+    std::vector<char> buffer(4 << 20);
+    // The file as a sequence of pieces and what lies between them; each run is read in bounded
+    // steps that start at an element of the piece.
+    const auto pass = [&](int64_t from, int64_t to, ShardPiece* p) {
+        for (int64_t at = from; at < to;) {
+            const int64_t n = std::min<int64_t>(to - at, int64_t(buffer.size()));
+            read_exactly(fd, buffer.data(), size_t(n), at, path);
+            digest.update(buffer.data(), size_t(n));
+            if (p) {
+                const int64_t width = int64_t(dtype_bytes(p->dtype));
+                p->hash.add(piece_hash(p->dtype, buffer.data(), n / width,
+                                       p->offset + (at - from) / width));
+            }
+            at += n;
+        }
+    };
+    int64_t end = 0;
+    for (ShardPiece* p : order) {
+        pass(end, p->address, nullptr);
+        end = p->address + p->count * int64_t(dtype_bytes(p->dtype));
+        pass(p->address, end, p);
+    }
+    pass(end, size, nullptr);
+    return digest.hex();
+}
+
+void shard_read(int fd, const std::string& path, const ShardPiece& p, int64_t first, int64_t count,
+                void* to) {
+    assert(first >= p.offset && count <= p.count && first - p.offset <= p.count - count);
+    const int64_t width = int64_t(dtype_bytes(p.dtype));
+    read_exactly(fd, to, size_t(count * width), p.address + (first - p.offset) * width, path);
+}
