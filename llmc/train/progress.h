@@ -1,0 +1,37 @@
+// llmc/train/progress.h: one live line at the bottom of a terminal, and nothing in a file.
+//
+//   Progress bar("validation", batches);
+//   for (...) bar.update(i + 1);          // validation [=====>     ] 45%  9/20  ETA 12s
+//
+// The line goes to stderr, at most ten times a second, and is wiped by the destructor. Whoever
+// prints to the terminal in between calls progress_clear() first.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+class Progress {
+  public:
+    Progress(std::string what, int64_t total);
+    ~Progress();
+    Progress(const Progress&) = delete;
+    Progress& operator=(const Progress&) = delete;
+    // `note` stands at the end of the line.
+    void update(int64_t done, const std::string& note = "");
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    std::string what_;
+    int64_t total_, first_ = -1;
+    Clock::time_point start_, shown_{};
+};
+
+void progress_clear();
+
+// "12s", "3m05s", "2h07m", "3d04h".
+std::string duration_text(double seconds);
+// "1,234,567".
+std::string grouped(int64_t n);
+
+// May this stream carry colours? A terminal, and neither NO_COLOR (no-color.org) nor TERM=dumb.
+bool colours_wanted(int fd);
