@@ -13,7 +13,7 @@ float learning_rate(const Options& opt, int step) {
     const auto fall = [&](double rest) {  // rest: 1 at the peak, 0 at the floor
         return float(opt.lr * (opt.min_lr_frac + (1 - opt.min_lr_frac) * rest));
     };
-    const double t = double(step - W) / std::max(S - W, 1);
+    const double t = double(step - W) / (S - W);
     switch (opt.schedule) {
         case Schedule::Cosine:
             return fall(0.5 * (1 + std::cos(std::numbers::pi * t)));
@@ -26,5 +26,5 @@ float learning_rate(const Options& opt, int step) {
     }
     const int D = std::max(W, S - S / 5);
     if (step < D) return float(opt.lr);
-    return fall(1 - std::sqrt(double(step - D) / std::max(S - D, 1)));
+    return fall(1 - std::sqrt(double(step - D) / (S - D)));
 }
