@@ -1,0 +1,72 @@
+// llmc/io/tokenizer.h: text to token ids and back.
+//
+// One kind of tokenizer so far, byte-level BPE as GPT-2 has it (Radford et al. 2019, "Language
+// models are unsupervised multitask learners", section 2.2): text is split into pieces by a regular
+// expression, the bytes of each piece are the first tokens, and pairs of neighbours merge in the
+// order of a learned list. Without merges it is the plain byte tokenizer.
+//
+// Every text is legal, valid UTF-8 or not, and decode(encode(text)) == text, byte for byte.
+// Definition: tokenizer_bpe.cpp. Files: tokenizer_files.cpp. Training: tokenizer_train.h.
+// Proof: tokenizer_test.cpp.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+constexpr const char* kEndOfText = "<|endoftext|>";
+
+// The ids of a tokenizer and what they stand for.
+struct Vocabulary {
+    std::vector<std::string> bytes;                    // (V) what decoding writes for each id
+    std::vector<std::pair<std::string, int>> specials; // texts that mean one id, if asked for
+    int eot = -1;                                      // id of kEndOfText, before each document
+    std::string name;                                  // for people: "byte", "gpt2", "bpe-2048"
+};
+
+// An encoder keeps a cache of words it has seen: one object a thread, clone() makes more.
+class Tokenizer {
+  public:
+    virtual ~Tokenizer() = default;
+
+    const std::string& name() const { return vocab_->name; }
+    int vocab_size() const { return int(vocab_->bytes.size()); }
+    int eot() const { return vocab_->eot; }
+
+    // Appends the ids of the text. With `special` the texts of special tokens ("<|endoftext|>")
+    // become their single ids; without, they are ordinary text.
+    void encode(std::string_view text, bool special, std::vector<int>& ids);
+    std::vector<int> encode(std::string_view text, bool special = false);
+
+    // The exact bytes of the ids. A list cut in the middle of a character gives a part of it.
+    std::string decode(const std::vector<int>& ids) const;
+    const std::string& token_bytes(int id) const; // Usage when there is no such id
+
+    // The largest n for which the text may be cut before byte n: encoding both parts (without
+    // special tokens) gives the ids of the whole, whatever follows the text. 0 when no place in it
+    // is known to be safe. A text is always safe at its end only if nothing follows.
+    virtual size_t safe_cut(std::string_view text) const = 0;
+
+    // The tokenizer as the text of a Hugging Face tokenizer.json, from which tokenizer_from_json
+    // makes an equal one. This is what lies beside token files and inside checkpoints.
+    virtual std::string json() const = 0;
+    virtual std::unique_ptr<Tokenizer> clone() const = 0;
+
+  protected:
+    explicit Tokenizer(std::shared_ptr<const Vocabulary> vocab) : vocab_(std::move(vocab)) {}
+    virtual void encode_ordinary(std::string_view text, std::vector<int>& ids) = 0;
+
+    std::shared_ptr<const Vocabulary> vocab_;
+};
+
+// spec is "byte" (256 bytes and end-of-text: 257 ids), or a file or a folder with one:
+//     tokenizer.json               Hugging Face, byte-level BPE with GPT-2's splitting; our
+//     train-bpe encoder.json + vocab.bpe     OpenAI's GPT-2; also under the names vocab.json +
+//     merges.txt gpt2_tokenizer.bin           llm.c's; it can only decode
+// Usage when there is nothing of the kind, or of a kind that would encode differently from its
+// author's program; Damaged when the content is broken.
+std::unique_ptr<Tokenizer> tokenizer_open(const std::string& spec);
+// `where` is named in errors.
+std::unique_ptr<Tokenizer> tokenizer_from_json(const std::string& text, const std::string& where);
