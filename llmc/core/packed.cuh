@@ -85,23 +85,23 @@ __device__ __forceinline__ void store128_streaming(Elem* p, const Packed128<Elem
 }
 
 // ---- reductions
-// The simulator reports where a collective was called, so there the wrappers pass their caller's
-// place on; under nvcc CALLER and CALLER_ARGS vanish.
+// The simulator reports where a collective was called, so there the wrappers take their caller's
+// place as a last argument and pass it on; under nvcc these three vanish.
 #ifdef CUSIM
-#define CALLER , const char *file_ = __builtin_FILE(), int line_ = __builtin_LINE()
-#define CALLER_ARGS , file_, line_
-#define CALLER_ONLY_ARGS file_, line_
+#define CALLER , cusim::Where at_ = cusim::Where::here()
+#define CALLER_ARG , at_
+#define CALLER_ONLY_ARG at_
 #else
 #define CALLER
-#define CALLER_ARGS
-#define CALLER_ONLY_ARGS
+#define CALLER_ARG
+#define CALLER_ONLY_ARG
 #endif
 
 // Sum and maximum over the 32 lanes of a whole warp; every lane gets the result. The order is the
 // butterfly's: lane l adds lane l^16, then l^8, l^4, l^2, l^1, so all lanes hold the same bits.
 __device__ __forceinline__ float warp_sum(float v CALLER) {
-#ifdef CUSIM // one collective instead of five, the same order of additions
-    return cusim::warp_allreduce('+', v, file_, line_);
+#ifdef CUSIM  // one collective instead of five, the same order of additions
+    return cusim::butterfly_sum(v, at_);
 #else
 #pragma unroll
     for (int offset = 16; offset > 0; offset >>= 1) v += __shfl_xor_sync(0xffffffffu, v, offset);
@@ -110,7 +110,7 @@ __device__ __forceinline__ float warp_sum(float v CALLER) {
 }
 __device__ __forceinline__ float warp_max(float v CALLER) {
 #ifdef CUSIM
-    return cusim::warp_allreduce('>', v, file_, line_);
+    return cusim::butterfly_max(v, at_);
 #else
 #pragma unroll
     for (int offset = 16; offset > 0; offset >>= 1)
@@ -126,11 +126,11 @@ __device__ __forceinline__ float block_sum(float v CALLER) {
     static_assert(kThreads % 32 == 0 && kThreads <= 1024, "whole warps, one slot a lane");
     __shared__ float partial[kThreads / 32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    v = warp_sum(v CALLER_ARGS);
+    v = warp_sum(v CALLER_ARG);
     if (lane == 0) partial[warp] = v;
-    __syncthreads(CALLER_ONLY_ARGS);
-    v = warp_sum(lane < kThreads / 32 ? partial[lane] : 0.0f CALLER_ARGS);
-    __syncthreads(CALLER_ONLY_ARGS);
+    __syncthreads(CALLER_ONLY_ARG);
+    v = warp_sum(lane < kThreads / 32 ? partial[lane] : 0.0f CALLER_ARG);
+    __syncthreads(CALLER_ONLY_ARG);
     return v;
 }
 template <int kThreads>
@@ -138,10 +138,10 @@ __device__ __forceinline__ float block_max(float v CALLER) {
     static_assert(kThreads % 32 == 0 && kThreads <= 1024, "whole warps, one slot a lane");
     __shared__ float partial[kThreads / 32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    v = warp_max(v CALLER_ARGS);
+    v = warp_max(v CALLER_ARG);
     if (lane == 0) partial[warp] = v;
-    __syncthreads(CALLER_ONLY_ARGS);
-    v = warp_max(lane < kThreads / 32 ? partial[lane] : -INFINITY CALLER_ARGS);
-    __syncthreads(CALLER_ONLY_ARGS);
+    __syncthreads(CALLER_ONLY_ARG);
+    v = warp_max(lane < kThreads / 32 ? partial[lane] : -INFINITY CALLER_ARG);
+    __syncthreads(CALLER_ONLY_ARG);
     return v;
 }

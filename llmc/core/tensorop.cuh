@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #ifdef CUSIM
-#include <cusim_tensor.h>
+#include <cusim/tensor.h>
 #else
 
 // d (16x8 fp32) += a (16x16 bf16, row-major) * b (16x8 bf16, column-major).
