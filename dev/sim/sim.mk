@@ -1,7 +1,7 @@
 # The simulator: every .cu compiled as C++ against dev/sim/include, which comes before any real CUDA
 # header. The whole program is built once more, in build/sim (or build/sim-MODE):
-#   make sim                    train_gpt, test_gpt, unit_tests
-#   make sim-test               runs the unit tests
+#   make sim                    train_gpt, test_gpt, kernel_tests, unit_tests
+#   make sim-test               runs kernel_tests: *_cuda_test.cu beside the ops, and dev/sim/tests
 #   SIM_MODE=plain|asan|aubsan|trace|tsan|msan
 # plain   the runtime's own checks
 # asan, aubsan   address sanitizer, with undefined behaviour: host and device code
@@ -14,19 +14,20 @@ SIM_OBJ  := $(SIM)/obj
 
 SIM_CPP  := $(filter-out %_test.cpp,$(wildcard llmc/*/*.cpp))
 SIM_CU   := $(filter-out %_test.cu,$(wildcard llmc/*/*.cu))
-SIM_TEST := $(wildcard llmc/*/*_test.cpp) $(wildcard llmc/*/*_test.cu) $(wildcard dev/sim/tests/*_test.cu)
-SIM_RT   := $(filter-out %/trace.cpp %/race.cpp %/hooks.cpp,$(wildcard dev/sim/src/*.cpp))
+SIM_KERNEL_TEST := $(wildcard llmc/*/*_test.cu) $(wildcard dev/sim/tests/*_test.cu)
+SIM_HOST_TEST   := $(wildcard llmc/*/*_test.cpp)
+SIM_RT   := $(filter-out %/trace.cpp %/race.cpp %/count.cpp %/hooks.cpp,$(wildcard dev/sim/src/*.cpp))
 SIM_OBJ_OF = $(patsubst %.cpp,$(SIM_OBJ)/%.o,$(patsubst %.cu,$(SIM_OBJ)/%.cu.o,$(1)))
 
-# Identical kernels must keep their own names, and a frame pointer makes every report's stack whole.
 SIM_CPPFLAGS := -DLLMC_CUDA -DCUSIM -Idev/sim/include
-SIM_COMMON   := -fno-omit-frame-pointer
-SIM_CUFLAGS  := -fno-ipa-icf -Wno-unknown-pragmas
-SIM_RTFLAGS  := -std=c++20 -O2 -g $(WARN) -fno-tree-loop-distribute-patterns
+SIM_RTFLAGS  := -std=c++20 -O2 -g $(WARN) -fno-tree-loop-distribute-patterns -fopenmp
+# A frame pointer makes every report's stack whole; identical kernels must keep their own names.
+SIM_CXXFLAGS  = $(CXXFLAGS) -fno-omit-frame-pointer
+SIM_CUFLAGS   = $(SIM_CXXFLAGS) -fno-ipa-icf -Wno-unknown-pragmas
+SIM_CLANG     = $(filter-out -fopenmp,$(SIM_CXXFLAGS)) -O1 -Wno-unknown-pragmas
 SIM_CU_CXX   := $(CXX)
-
-# $(filter ...) drops the optimisation level that the sanitizers want lower.
-SIM_CXXFLAGS = $(CXXFLAGS) $(SIM_COMMON)
+SIM_RT_CXX   := $(CXX)
+SIM_LDLIBS    = $(LDLIBS)
 ifeq ($(SIM_MODE),asan)
 SIM_SAN      := -O1 -fsanitize=address
 else ifeq ($(SIM_MODE),aubsan)
@@ -36,38 +37,64 @@ SIM_CUFLAGS  += -O1 -fno-tree-sra -fsanitize=thread -DCUSIM_TRACE
 SIM_RT       := $(wildcard dev/sim/src/*.cpp)
 else ifeq ($(SIM_MODE),tsan)
 SIM_CU_CXX   := clang++
+SIM_CUFLAGS   = $(SIM_CLANG) -fsanitize=thread
+SIM_LDFLAGS  := -fsanitize=thread
+SIM_LDLIBS    = $(LDLIBS) -lgomp
 else ifeq ($(SIM_MODE),msan)
+# The runtime too, so that values keep their history through shuffles and mma; but not its parts that
+# run on the host and use the standard library, which is not instrumented.
 SIM_CU_CXX   := clang++
+SIM_RT_CXX   := clang++
+SIM_CUFLAGS   = $(SIM_CLANG) -fsanitize=memory -fsanitize-memory-track-origins
+SIM_RTFLAGS  := -std=c++20 -O1 -g $(WARN) -Wno-unknown-pragmas -fno-omit-frame-pointer -fsanitize=memory \
+                -fsanitize-ignorelist=dev/sim/msan_ignore.txt
+SIM_LDFLAGS  := -fsanitize=memory
+SIM_LDLIBS    = $(LDLIBS) -lgomp
 else ifneq ($(SIM_MODE),plain)
 $(error SIM_MODE=$(SIM_MODE): expected plain, asan, aubsan, trace, tsan or msan)
 endif
 
-sim: $(SIM)/unit_tests
-sim-test: $(SIM)/unit_tests
-	$(SIM)/unit_tests
+sim: $(SIM)/kernel_tests
+sim-test: $(SIM)/kernel_tests
+	$(SIM)/kernel_tests
 
-SIM_FLAGS_NOW := $(SIM_CU_CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CUFLAGS) $(SIM_CPPFLAGS) $(CPPFLAGS)
+SIM_FLAGS_NOW := $(SIM_CU_CXX) $(SIM_CUFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS) $(SIM_RTFLAGS)
 $(SIM)/flags: FORCE
 	@mkdir -p $(@D); echo '$(SIM_FLAGS_NOW)' | cmp -s - $@ || echo '$(SIM_FLAGS_NOW)' > $@
 
 $(SIM_OBJ)/dev/sim/src/%.o: dev/sim/src/%.cpp $(SIM)/flags
 	@mkdir -p $(@D)
-	$(CCACHE) $(CXX) $(SIM_RTFLAGS) -Idev/sim/include -I. -MMD -MP -c $< -o $@
+	$(CCACHE) $(SIM_RT_CXX) $(SIM_RTFLAGS) -Idev/sim/include -I. -MMD -MP -c $< -o $@
 $(SIM_OBJ)/%.o: %.cpp $(SIM)/flags
 	@mkdir -p $(@D)
 	$(CCACHE) $(CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
 $(SIM_OBJ)/%.cu.o: %.cu $(SIM)/flags
 	@mkdir -p $(@D)
-	$(CCACHE) $(SIM_CU_CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CUFLAGS) $(SIM_CPPFLAGS) $(CPPFLAGS) -MMD -MP -x c++ -c $< -o $@
+	$(CCACHE) $(SIM_CU_CXX) $(SIM_CUFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS) -MMD -MP -x c++ -c $< -o $@
 
 # What --version says, as in the main build.
 $(SIM_OBJ)/llmc/train/version.o: CPPFLAGS += -I$(BUILD)
 $(SIM_OBJ)/llmc/train/version.o: $(FACTS)
 
-SIM_LIB_OBJ  := $(call SIM_OBJ_OF,$(SIM_CPP) $(SIM_CU) $(SIM_RT))
-SIM_TEST_OBJ := $(call SIM_OBJ_OF,$(SIM_TEST))
-$(SIM)/unit_tests: $(SIM_TEST_OBJ) $(SIM_LIB_OBJ)
-	$(SIM_CU_CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lgtest -lgtest_main
+SIM_LIB_OBJ  := $(call SIM_OBJ_OF,$(SIM_CPP) $(SIM_CU))
+SIM_RT_OBJ   := $(call SIM_OBJ_OF,$(SIM_RT))
+SIM_KERNEL_TEST_OBJ := $(call SIM_OBJ_OF,$(SIM_KERNEL_TEST))
+SIM_HOST_TEST_OBJ   := $(call SIM_OBJ_OF,$(SIM_HOST_TEST))
+SIM_FAULT_OBJ       := $(call SIM_OBJ_OF,$(wildcard dev/sim/faults/*.cu))
+SIM_LINK = $(SIM_CU_CXX) $(if $(SIM_LDFLAGS),$(SIM_LDFLAGS),$(CXXFLAGS) $(SIM_SAN)) $(LDFLAGS) -o $@ $^ \
+           $(SIM_LDLIBS)
+
+$(SIM)/libllmc.a: $(SIM_LIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+$(SIM)/kernel_tests: $(SIM_KERNEL_TEST_OBJ) $(SIM_RT_OBJ) $(SIM)/libllmc.a
+	$(SIM_LINK) -lgtest -lgtest_main
+$(SIM)/unit_tests: $(SIM_HOST_TEST_OBJ) $(SIM_KERNEL_TEST_OBJ) $(SIM_RT_OBJ) $(SIM)/libllmc.a
+	$(SIM_LINK) -lgtest -lgtest_main
+
+$(SIM)/faults: $(SIM_FAULT_OBJ) $(SIM_RT_OBJ) $(SIM)/libllmc.a
+	$(SIM_LINK)
 
 .PHONY: sim sim-test
--include $(SIM_LIB_OBJ:.o=.d) $(SIM_TEST_OBJ:.o=.d)
+-include $(SIM_LIB_OBJ:.o=.d) $(SIM_RT_OBJ:.o=.d) $(SIM_KERNEL_TEST_OBJ:.o=.d)
+-include $(SIM_HOST_TEST_OBJ:.o=.d) $(SIM_FAULT_OBJ:.o=.d)

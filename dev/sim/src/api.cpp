@@ -17,7 +17,7 @@ std::recursive_mutex& api_mutex() {
     return *mutex;
 }
 
-cudaError_t broken = cudaSuccess;     // sticky, as on a GPU
+cudaError_t broken = cudaSuccess;  // sticky, as on a GPU
 cudaError_t last_error = cudaSuccess;
 
 // Shared memory by compute capability: what a block may have, and what a multiprocessor holds.
@@ -27,15 +27,16 @@ struct ArchLimits {
     size_t smem_block_kib, smem_sm_kib;
     int threads_sm;
 };
-constexpr ArchLimits kArchs[] = {{75, 64, 64, 1024},    {80, 163, 164, 2048}, {86, 99, 100, 1536},
-                                 {89, 99, 100, 1536},   {90, 227, 228, 2048}, {100, 227, 228, 2048},
+constexpr ArchLimits kArchs[] = {{75, 64, 64, 1024},  {80, 163, 164, 2048}, {86, 99, 100, 1536},
+                                 {89, 99, 100, 1536}, {90, 227, 228, 2048}, {100, 227, 228, 2048},
                                  {120, 99, 100, 1536}};
 
 cudaDeviceProp make_properties() {
     const int arch = int(env_number("CUSIM_ARCH", 90));
     const auto* limits = std::find_if(std::begin(kArchs), std::end(kArchs),
                                       [&](const ArchLimits& a) { return a.arch == arch; });
-    if (limits == std::end(kArchs)) fail("CUSIM_ARCH=%d: expected 75, 80, 86, 89, 90, 100, 120", arch);
+    if (limits == std::end(kArchs))
+        fail("CUSIM_ARCH=%d: expected 75, 80, 86, 89, 90, 100, 120", arch);
     cudaDeviceProp p{};
     snprintf(p.name, sizeof p.name, "host simulator (sm_%d)", arch);
     p.totalGlobalMem = size_t(env_number("CUSIM_MEMORY_MB", 8192)) << 20;
@@ -53,7 +54,9 @@ cudaDeviceProp make_properties() {
     return p;
 }
 
-int device_count() { return int(env_number("CUSIM_DEVICES", 1)); }
+int device_count() {
+    return int(env_number("CUSIM_DEVICES", 1));
+}
 int current_device = 0;
 
 cudaError_t remember(cudaError_t error) {
@@ -80,7 +83,9 @@ void count_launch(const std::string& kernel) {
     if (kernel.find(std::string(request, colon)) != std::string::npos && --left == 0)
         broken = cudaErrorIllegalAddress;
 }
-cudaError_t device_error() { return remember(broken); }
+cudaError_t device_error() {
+    return remember(broken);
+}
 
 }  // namespace cusim
 
@@ -108,15 +113,27 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     if (device < 0 || device >= device_count()) return remember(cudaErrorInvalidDevice);
     const cudaDeviceProp& p = device_properties();
     switch (attribute) {
-        case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
-        case cudaDevAttrMaxSharedMemoryPerBlock: *value = int(p.sharedMemPerBlock); break;
-        case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
-        case cudaDevAttrL2CacheSize: *value = p.l2CacheSize; break;
+        case cudaDevAttrMaxThreadsPerBlock:
+            *value = p.maxThreadsPerBlock;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlock:
+            *value = int(p.sharedMemPerBlock);
+            break;
+        case cudaDevAttrMultiProcessorCount:
+            *value = p.multiProcessorCount;
+            break;
+        case cudaDevAttrL2CacheSize:
+            *value = p.l2CacheSize;
+            break;
         case cudaDevAttrMaxThreadsPerMultiProcessor:
             *value = p.maxThreadsPerMultiProcessor;
             break;
-        case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
-        case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
+        case cudaDevAttrComputeCapabilityMajor:
+            *value = p.major;
+            break;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = p.minor;
+            break;
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
             *value = int(p.sharedMemPerMultiprocessor);
             break;
@@ -124,7 +141,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
             *value = int(p.sharedMemPerBlockOptin);
             break;
         case cudaDevAttrClockRate:
-        case cudaDevAttrMemoryClockRate: *value = 0; break;  // a simulator has no clock
+        case cudaDevAttrMemoryClockRate:
+            *value = 0;
+            break;  // a simulator has no clock
     }
     return cudaSuccess;
 }
@@ -137,7 +156,9 @@ cudaError_t cudaDriverGetVersion(int* version) {
     return cudaSuccess;
 }
 
-cudaError_t cudaPeekAtLastError() { return last_error; }
+cudaError_t cudaPeekAtLastError() {
+    return last_error;
+}
 cudaError_t cudaGetLastError() {
     const cudaError_t error = last_error;
     last_error = broken;  // a broken device stays broken
@@ -145,25 +166,40 @@ cudaError_t cudaGetLastError() {
 }
 const char* cudaGetErrorName(cudaError_t error) {
     switch (error) {
-        case cudaSuccess: return "cudaSuccess";
-        case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-        case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-        case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-        case cudaErrorNoDevice: return "cudaErrorNoDevice";
-        case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-        case cudaErrorNotReady: return "cudaErrorNotReady";
-        case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
-        case cudaErrorUnknown: return "cudaErrorUnknown";
+        case cudaSuccess:
+            return "cudaSuccess";
+        case cudaErrorInvalidValue:
+            return "cudaErrorInvalidValue";
+        case cudaErrorMemoryAllocation:
+            return "cudaErrorMemoryAllocation";
+        case cudaErrorInvalidConfiguration:
+            return "cudaErrorInvalidConfiguration";
+        case cudaErrorNoDevice:
+            return "cudaErrorNoDevice";
+        case cudaErrorInvalidDevice:
+            return "cudaErrorInvalidDevice";
+        case cudaErrorNotReady:
+            return "cudaErrorNotReady";
+        case cudaErrorIllegalAddress:
+            return "cudaErrorIllegalAddress";
+        case cudaErrorUnknown:
+            return "cudaErrorUnknown";
     }
     return "unrecognized error code";
 }
 const char* cudaGetErrorString(cudaError_t error) {
     switch (error) {
-        case cudaSuccess: return "no error";
-        case cudaErrorMemoryAllocation: return "out of memory";
-        case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-        case cudaErrorInvalidDevice: return "invalid device ordinal";
-        case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
-        default: return cudaGetErrorName(error);
+        case cudaSuccess:
+            return "no error";
+        case cudaErrorMemoryAllocation:
+            return "out of memory";
+        case cudaErrorNoDevice:
+            return "no CUDA-capable device is detected";
+        case cudaErrorInvalidDevice:
+            return "invalid device ordinal";
+        case cudaErrorIllegalAddress:
+            return "an illegal memory access was encountered";
+        default:
+            return cudaGetErrorName(error);
     }
 }

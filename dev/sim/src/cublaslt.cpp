@@ -1,6 +1,6 @@
-// cuBLASLt over the CPU backend's matrix product: the constraints that the manual states, and the epilogues.
-// Operands are copied to host memory first: a BLAS may use threads, and those may not touch device
-// memory. NVIDIA, cuBLAS 12.6 documentation, section "Using the cuBLASLt API".
+// cuBLASLt over the CPU backend's matrix product: the constraints that the manual states, and the
+// epilogues. Operands are copied to host memory first: a BLAS may use threads, and those may not
+// touch device memory. NVIDIA, cuBLAS 12.6 documentation, section "Using the cuBLASLt API".
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -38,15 +38,21 @@ using cusim::library_writes;
 constexpr uint64_t kMagic = 0x6c745f73696dull;
 constexpr uint64_t kWorkspace = 64 * 1024;  // what our algorithm asks for, if it may
 
-size_t type_bytes(cudaDataType t) { return t == CUDA_R_16BF ? 2 : 4; }
-bool type_known(int t) { return t == CUDA_R_16BF || t == CUDA_R_32F; }
+size_t type_bytes(cudaDataType t) {
+    return t == CUDA_R_16BF ? 2 : 4;
+}
+bool type_known(int t) {
+    return t == CUDA_R_16BF || t == CUDA_R_32F;
+}
 float get(const void* p, cudaDataType t, size_t i) {
     return t == CUDA_R_16BF ? float(static_cast<const __nv_bfloat16*>(p)[i])
                             : static_cast<const float*>(p)[i];
 }
 void put(void* p, cudaDataType t, size_t i, float v) {
-    if (t == CUDA_R_16BF) static_cast<__nv_bfloat16*>(p)[i] = v;
-    else static_cast<float*>(p)[i] = v;
+    if (t == CUDA_R_16BF)
+        static_cast<__nv_bfloat16*>(p)[i] = v;
+    else
+        static_cast<float*>(p)[i] = v;
 }
 
 constexpr float kRootTwoOverPi = 0.7978845608f, kCubic = 0.044715f;
@@ -55,8 +61,7 @@ float gelu(float x) {
 }
 float gelu_derivative(float x) {
     const float t = std::tanh(kRootTwoOverPi * (x + kCubic * x * x * x));
-    return 0.5f * (1 + t) +
-           0.5f * x * (1 - t * t) * kRootTwoOverPi * (1 + 3 * kCubic * x * x);
+    return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * kRootTwoOverPi * (1 + 3 * kCubic * x * x);
 }
 
 // One matrix of a batch in device memory, column-major.
@@ -67,7 +72,10 @@ struct Matrix {
     Matrix(const void* base, const cublasLtMatrixLayoutOpaque_t& l, int batch)
         : p(static_cast<char*>(const_cast<void*>(base)) +
             size_t(batch) * size_t(l.stride) * type_bytes(l.type)),
-          type(l.type), rows(l.rows), cols(l.cols), ld(size_t(l.ld)) {}
+          type(l.type),
+          rows(l.rows),
+          cols(l.cols),
+          ld(size_t(l.ld)) {}
     float at(size_t i, size_t j) const { return get(p, type, j * ld + i); }
     void set(size_t i, size_t j, float v) { put(p, type, j * ld + i, v); }
     std::vector<float> dense() const {
@@ -140,7 +148,8 @@ struct Matmul {
         if (has(CUBLASLT_EPILOGUE_BIAS))
             library_reads(desc.bias, m() * type_bytes(bias_type()), "cublasLtMatmul bias");
         for (size_t j = 0; j < n(); j++) {
-            char* aux = static_cast<char*>(desc.aux) + j * size_t(desc.aux_ld) * type_bytes(aux_type());
+            char* aux =
+                static_cast<char*>(desc.aux) + j * size_t(desc.aux_ld) * type_bytes(aux_type());
             if (aux_in) library_reads(aux, m() * type_bytes(aux_type()), "cublasLtMatmul aux");
             if (aux_out) library_writes(aux, m() * type_bytes(aux_type()), "cublasLtMatmul aux");
             library_writes(out.p + j * out.ld * type_bytes(out.type), m() * type_bytes(out.type),
@@ -200,15 +209,22 @@ cublasStatus_t set(Field& field, const void* value, size_t bytes) {
 
 const char* cublasGetStatusName(cublasStatus_t status) {
     switch (status) {
-        case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
-        case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
-        case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
-        case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
-        case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+        case CUBLAS_STATUS_SUCCESS:
+            return "CUBLAS_STATUS_SUCCESS";
+        case CUBLAS_STATUS_NOT_INITIALIZED:
+            return "CUBLAS_STATUS_NOT_INITIALIZED";
+        case CUBLAS_STATUS_INVALID_VALUE:
+            return "CUBLAS_STATUS_INVALID_VALUE";
+        case CUBLAS_STATUS_EXECUTION_FAILED:
+            return "CUBLAS_STATUS_EXECUTION_FAILED";
+        case CUBLAS_STATUS_NOT_SUPPORTED:
+            return "CUBLAS_STATUS_NOT_SUPPORTED";
     }
     return "unknown cuBLAS status";
 }
-const char* cublasGetStatusString(cublasStatus_t status) { return cublasGetStatusName(status); }
+const char* cublasGetStatusString(cublasStatus_t status) {
+    return cublasGetStatusName(status);
+}
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
     *handle = new cublasLtContext;
@@ -218,7 +234,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     delete handle;
     return CUBLAS_STATUS_SUCCESS;
 }
-size_t cublasLtGetVersion() { return 130000; }
+size_t cublasLtGetVersion() {
+    return 130000;
+}
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t,
                                         cudaDataType scale) {
     if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -233,14 +251,22 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t t,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
     switch (attribute) {
-        case CUBLASLT_MATMUL_DESC_TRANSA: return set(t->transpose_a, value, bytes);
-        case CUBLASLT_MATMUL_DESC_TRANSB: return set(t->transpose_b, value, bytes);
-        case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(t->epilogue, value, bytes);
-        case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(t->bias, value, bytes);
-        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return set(t->aux, value, bytes);
-        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(t->aux_ld, value, bytes);
-        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: return set(t->aux_type, value, bytes);
-        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return set(t->bias_type, value, bytes);
+        case CUBLASLT_MATMUL_DESC_TRANSA:
+            return set(t->transpose_a, value, bytes);
+        case CUBLASLT_MATMUL_DESC_TRANSB:
+            return set(t->transpose_b, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE:
+            return set(t->epilogue, value, bytes);
+        case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+            return set(t->bias, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+            return set(t->aux, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+            return set(t->aux_ld, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
+            return set(t->aux_type, value, bytes);
+        case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+            return set(t->bias_type, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -277,10 +303,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 
 // One algorithm. Like the real ones it relies on the promised alignments and on its workspace.
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-    cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
-    int requested, cublasLtMatmulHeuristicResult_t* results, int* found) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int requested,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
     *found = 0;
     if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
     if (!shapes_fit(*desc, *a, *b, *c, *d) || !epilogue_fits(*desc, *d))
@@ -294,29 +322,42 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                              const void* alpha, const void* A, cublasLtMatrixLayout_t a,
-                              const void* B, cublasLtMatrixLayout_t b, const void* beta,
-                              const void* C, cublasLtMatrixLayout_t c, void* D,
-                              cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algo,
-                              void* workspace, size_t workspace_bytes, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* A, cublasLtMatrixLayout_t a, const void* B,
+                              cublasLtMatrixLayout_t b, const void* beta, const void* C,
+                              cublasLtMatrixLayout_t c, void* D, cublasLtMatrixLayout_t d,
+                              const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
     if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!shapes_fit(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!epilogue_fits(*desc, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
     size_t used = 0;
     if (algo) {
-        if (algo->data[0] != kMagic) fail("cublasLtMatmul: the algorithm is not a heuristic's result");
+        if (algo->data[0] != kMagic)
+            fail("cublasLtMatmul: the algorithm is not a heuristic's result");
         used = algo->data[1];
         if (workspace_bytes < used) return CUBLAS_STATUS_INVALID_VALUE;
         const void* pointers[] = {A, B, C, D};
         for (int i = 0; i < 4; i++)
             if (reinterpret_cast<uintptr_t>(pointers[i]) % algo->data[2 + i])
-                fail("cublasLtMatmul: matrix %c (%p) is not aligned to the %d bytes promised to the "
-                     "heuristic (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_%c_BYTES, 256 by default)",
-                     "ABCD"[i], pointers[i], int(algo->data[2 + i]), "ABCD"[i]);
+                fail(
+                    "cublasLtMatmul: matrix %c (%p) is not aligned to the %d bytes promised to the "
+                    "heuristic (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_%c_BYTES, 256 by default)",
+                    "ABCD"[i], pointers[i], int(algo->data[2 + i]), "ABCD"[i]);
     }
-    const Matmul work{*desc, *a, *b, *c, *d, A, B, C, D, workspace, used,
-                      *static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
+    const Matmul work{*desc,
+                      *a,
+                      *b,
+                      *c,
+                      *d,
+                      A,
+                      B,
+                      C,
+                      D,
+                      workspace,
+                      used,
+                      *static_cast<const float*>(alpha),
+                      *static_cast<const float*>(beta)};
     cusim::enqueue_work(stream, "cublasLtMatmul", [work] { work.run(); });
     return CUBLAS_STATUS_SUCCESS;
 }

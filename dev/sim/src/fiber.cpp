@@ -11,6 +11,7 @@
 // against 300 ns of swapcontext, which makes two system calls.
 #if defined(__x86_64__)
 asm(R"(.text
+.globl cusim_swap
 .type cusim_swap,@function
 cusim_swap:
     push %rbp; push %rbx; push %r12; push %r13; push %r14; push %r15
@@ -30,6 +31,7 @@ static void* first_frame(char* top, void (*entry)()) {
 }
 #elif defined(__aarch64__)
 asm(R"(.text
+.globl cusim_swap
 .type cusim_swap,%function
 cusim_swap:
     sub sp,sp,#160

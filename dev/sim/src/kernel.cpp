@@ -32,7 +32,8 @@ void check_shape(const Launch& l, const KernelInfo& info) {
              info.name.c_str(), threads, info.max_threads);
 }
 
-// 48 KiB without asking; with cudaFuncSetAttribute what the device has, static and dynamic together.
+// 48 KiB without asking; with cudaFuncSetAttribute what the device has, static and dynamic
+// together.
 void check_shared_memory(const Launch& l, const KernelInfo& info) {
     constexpr size_t kDefault = 48 * 1024;
     const size_t total = info.static_smem + l.smem;
@@ -41,13 +42,15 @@ void check_shared_memory(const Launch& l, const KernelInfo& info) {
         fail("kernel %s: %zu bytes of static shared memory, the limit is %zu", info.name.c_str(),
              info.static_smem, kDefault);
     if (total > kDefault && l.smem > size_t(info.max_dynamic_smem))
-        fail("kernel %s: %zu bytes of dynamic shared memory and %zu of static, over %zu without "
-             "cudaFuncSetAttribute(MaxDynamicSharedMemorySize) (it allows %d now)",
-             info.name.c_str(), l.smem, info.static_smem, kDefault, info.max_dynamic_smem);
+        fail(
+            "kernel %s: %zu bytes of dynamic shared memory and %zu of static, over %zu without "
+            "cudaFuncSetAttribute(MaxDynamicSharedMemorySize) (it allows %d now)",
+            info.name.c_str(), l.smem, info.static_smem, kDefault, info.max_dynamic_smem);
     if (total > device_limit)
-        fail("kernel %s: %zu bytes of dynamic shared memory and %zu of static, the device has %zu "
-             "a block",
-             info.name.c_str(), l.smem, info.static_smem, device_limit);
+        fail(
+            "kernel %s: %zu bytes of dynamic shared memory and %zu of static, the device has %zu "
+            "a block",
+            info.name.c_str(), l.smem, info.static_smem, device_limit);
 }
 
 // The block's dynamic shared memory ends at a guard page, or is the tool's to guard.
@@ -74,8 +77,10 @@ void dynamic_smem_close(char* p) {
 // Shared memory holds garbage when a block starts: all ones, which is NaN in every float format.
 void poison_shared_memory() {
     auto poison = [](char* p, size_t bytes) {
-        if (kMsan) __msan_poison(p, bytes);
-        else fill_bytes(p, 0xff, bytes);
+        if (kMsan)
+            __msan_poison(p, bytes);
+        else
+            fill_bytes(p, 0xff, bytes);
     };
     for (const SharedVariable* v : block.shared) poison(v->p, v->bytes);
     if (block.launch.smem) poison(block.dynamic_smem, block.launch.smem);
@@ -103,7 +108,9 @@ std::vector<unsigned> block_order(unsigned count) {
 
 }  // namespace
 
-void* dyn_smem() { return block.dynamic_smem; }
+void* dyn_smem() {
+    return block.dynamic_smem;
+}
 
 void kernel_run(const Launch& l, const std::function<void()>& body) {
     block.launch = l;
@@ -154,9 +161,10 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
     KernelInfo& info = kernel_info(kernel);
     const size_t limit = device_properties().sharedMemPerBlockOptin - info.static_smem;
     if (size_t(value) > limit)
-        fail("kernel %s: MaxDynamicSharedMemorySize %d, the device allows %zu beside %zu bytes of "
-             "static shared memory",
-             info.name.c_str(), value, limit, info.static_smem);
+        fail(
+            "kernel %s: MaxDynamicSharedMemorySize %d, the device allows %zu beside %zu bytes of "
+            "static shared memory",
+            info.name.c_str(), value, limit, info.static_smem);
     info.max_dynamic_smem = std::max(info.max_dynamic_smem, value);
     return cudaSuccess;
 }

@@ -2,8 +2,8 @@
 //
 // Fresh memory is all ones: NaN in fp32 and bf16, an absurd index as an integer. Data ends at a
 // guard page (up to the rounding to 256 bytes, which holds a canary that cudaFree checks), and a
-// freed mapping stays reserved, so a stale pointer cannot meet a newer allocation. Host code is kept
-// out by a memory protection key, or where the processor has none by page protection.
+// freed mapping stays reserved, so a stale pointer cannot meet a newer allocation. Host code is
+// kept out by a memory protection key, or where the processor has none by page protection.
 #include "memory.h"
 
 #include <signal.h>
@@ -30,7 +30,9 @@ namespace {
 
 constexpr size_t kPage = 4096, kRounding = 256;
 constexpr int kPoison = 0xff;
-size_t rounded(size_t bytes, size_t unit) { return std::max<size_t>(1, (bytes + unit - 1) / unit) * unit; }
+size_t rounded(size_t bytes, size_t unit) {
+    return std::max<size_t>(1, (bytes + unit - 1) / unit) * unit;
+}
 
 // Sorted by address. Not std::map, whose code in the library the memory sanitizer cannot see.
 std::vector<Allocation>& allocations() {
@@ -77,8 +79,12 @@ Guard guard() {
     return chosen;
 }
 
-char* body_of(const Allocation& a) { return a.map + kPage; }
-size_t body_bytes(const Allocation& a) { return a.map_bytes - 2 * kPage; }
+char* body_of(const Allocation& a) {
+    return a.map + kPage;
+}
+size_t body_bytes(const Allocation& a) {
+    return a.map_bytes - 2 * kPage;
+}
 
 int access_depth;  // under the API lock
 void open_to_host(bool open) {
@@ -103,8 +109,10 @@ void on_fault(int, siginfo_t* info, void*) {
         if (p >= a.map && p < a.map + a.map_bytes) near = &a;
     const char* smem = block.dynamic_smem;
     if (near && p >= near->p && p < near->p + near->bytes) {
-        fprintf(stderr, "  host code touched device memory, offset %td of %zu bytes allocated at %s:%d\n",
-                p - near->p, near->bytes, near->at.file, near->at.line);
+        fprintf(
+            stderr, "  host code touched %s, offset %td of %zu bytes allocated at %s:%d\n",
+            near->is_device() ? "device memory" : "pinned memory that a copy not waited for uses",
+            p - near->p, near->bytes, near->at.file, near->at.line);
     } else if (near) {
         const bool before = p < near->p;
         fprintf(stderr, "  %td bytes %s an allocation of %zu bytes made at %s:%d\n",
@@ -135,8 +143,8 @@ Allocation map_allocation(size_t bytes, MemoryKind kind, Where at) {
     Allocation a{nullptr, bytes, kind, at, nullptr, 0};
     const size_t data = rounded(bytes, kRounding), body = rounded(data, kPage);
     a.map_bytes = body + 2 * kPage;
-    void* map = mmap(nullptr, a.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                     -1, 0);
+    void* map =
+        mmap(nullptr, a.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return a;
     a.map = static_cast<char*>(map);
     a.p = a.map + kPage + body - data;
@@ -159,10 +167,11 @@ void check_canary(const Allocation& a) {
     const auto* end = reinterpret_cast<unsigned char*>(a.p) + rounded(a.bytes, kRounding);
     for (auto* c = reinterpret_cast<unsigned char*>(a.p) + a.bytes; c < end; c++)
         if (*c != kPoison)
-            fail("a kernel wrote %td bytes past the end of %zu bytes allocated at %s:%d (found when "
-                 "they were freed)",
-                 c - reinterpret_cast<unsigned char*>(a.p) - ptrdiff_t(a.bytes) + 1, a.bytes,
-                 a.at.file, a.at.line);
+            fail(
+                "a kernel wrote %td bytes past the end of %zu bytes allocated at %s:%d (found when "
+                "they were freed)",
+                c - reinterpret_cast<unsigned char*>(a.p) - ptrdiff_t(a.bytes) + 1, a.bytes,
+                a.at.file, a.at.line);
 }
 
 void release(const Allocation& a, Where at) {
@@ -195,8 +204,9 @@ std::string describe_pointer(const void* p) {
     for (auto f = freed().rbegin(); f != freed().rend(); ++f) {
         const Allocation& a = f->allocation;
         if (c < a.p || c >= a.p + std::max<size_t>(a.bytes, 1)) continue;
-        snprintf(text, sizeof text, "memory freed at %s:%d (offset %td of %zu bytes allocated at %s:%d)",
-                 f->at.file, f->at.line, c - a.p, a.bytes, a.at.file, a.at.line);
+        snprintf(text, sizeof text,
+                 "memory freed at %s:%d (offset %td of %zu bytes allocated at %s:%d)", f->at.file,
+                 f->at.line, c - a.p, a.bytes, a.at.file, a.at.line);
         return text;
     }
     return "not device memory";
@@ -210,9 +220,23 @@ void check_range(const void* p, size_t bytes, Side side, const char* what, Where
         fail("%s at %s:%d: %p is device memory, the kind of the copy says host", what, at.file,
              at.line, p);
     if (a && static_cast<const char*>(p) + bytes > a->p + a->bytes)
-        fail("%s at %s:%d: %zu bytes at offset %td overrun an allocation of %zu bytes made at %s:%d",
-             what, at.file, at.line, bytes, static_cast<const char*>(p) - a->p, a->bytes,
-             a->at.file, a->at.line);
+        fail(
+            "%s at %s:%d: %zu bytes at offset %td overrun an allocation of %zu bytes made at %s:%d",
+            what, at.file, at.line, bytes, static_cast<const char*>(p) - a->p, a->bytes, a->at.file,
+            a->at.line);
+}
+
+static void pinned_protect(const void* p, size_t bytes, int protection) {
+    if (kHeapMemory) return;
+    const auto begin = (reinterpret_cast<uintptr_t>(p) + kPage - 1) / kPage * kPage;
+    const auto end = (reinterpret_cast<uintptr_t>(p) + bytes) / kPage * kPage;
+    if (begin < end) mprotect(reinterpret_cast<void*>(begin), end - begin, protection);
+}
+void pinned_hold(const void* p, size_t bytes, bool copy_writes) {
+    pinned_protect(p, bytes, copy_writes ? PROT_NONE : PROT_READ);
+}
+void pinned_release(const void* p, size_t bytes) {
+    pinned_protect(p, bytes, PROT_READ | PROT_WRITE);
 }
 
 DeviceAccess::DeviceAccess() {
@@ -243,17 +267,16 @@ cudaError_t memory_alloc(void** out, size_t bytes, MemoryKind kind, Where at) {
     const bool device = kind == MemoryKind::Device;
     if (device && device_bytes + bytes > device_properties().totalGlobalMem)
         return cudaErrorMemoryAllocation;
-    const Allocation a =
-        kHeapMemory ? heap_allocation(bytes, kind, at) : map_allocation(bytes, kind, at);
+    Allocation a = kHeapMemory ? heap_allocation(bytes, kind, at) : map_allocation(bytes, kind, at);
     if (!a.p) return cudaErrorMemoryAllocation;
     if (!kMsan) {
         const DeviceAccess access;
         fill_bytes(a.p, kPoison, kHeapMemory ? bytes : rounded(bytes, kRounding));
     }
+    if (kTrace) trace_allocated(a);
     allocations().insert(first_above(a.p), a);
     if (device) device_bytes += bytes;
     if (device && guard() == Guard::Pages) mprotect(body_of(a), body_bytes(a), PROT_NONE);
-    if (kTrace) trace_fresh(a.p, bytes);
     *out = a.p;
     return cudaSuccess;
 }
@@ -271,11 +294,14 @@ cudaError_t cudaFree(void* p, Where at) {
         fail("cudaFree at %s:%d: %p is %s", at.file, at.line, p, describe_pointer(p).c_str());
     const Allocation a = *found;
     if (a.kind == MemoryKind::Device) device_bytes -= a.bytes;
+    if (kTrace) trace_freed(a);
     release(a, at);  // still registered: its pages must open for the look at the canary
     allocations().erase(first_above(p) - 1);
     return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void* p, Where at) { return cudaFree(p, at); }
+cudaError_t cudaFreeHost(void* p, Where at) {
+    return cudaFree(p, at);
+}
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
     const ApiLock lock;

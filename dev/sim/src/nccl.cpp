@@ -30,8 +30,8 @@ constexpr size_t kSlot = 1 << 20, kMailbox = 64 << 10, kHeader = 16 << 10;
 
 enum class Kind { AllReduce, Reduce, ReduceScatter, AllGather, Broadcast, Send, Recv };
 const char* kind_name(Kind kind) {
-    static const char* const names[] = {"ncclAllReduce",     "ncclReduce",    "ncclReduceScatter",
-                                        "ncclAllGather",     "ncclBroadcast", "ncclSend",
+    static const char* const names[] = {"ncclAllReduce", "ncclReduce",    "ncclReduceScatter",
+                                        "ncclAllGather", "ncclBroadcast", "ncclSend",
                                         "ncclRecv"};
     return names[int(kind)];
 }
@@ -63,13 +63,17 @@ long timeout_seconds() {
 size_t type_bytes(ncclDataType_t t) {
     switch (t) {
         case ncclInt8:
-        case ncclUint8: return 1;
+        case ncclUint8:
+            return 1;
         case ncclFloat16:
-        case ncclBfloat16: return 2;
+        case ncclBfloat16:
+            return 2;
         case ncclInt64:
         case ncclUint64:
-        case ncclFloat64: return 8;
-        default: return 4;
+        case ncclFloat64:
+            return 8;
+        default:
+            return 4;
     }
 }
 
@@ -86,10 +90,17 @@ void reduce_typed(char* out, const std::vector<const char*>& in, size_t n, ncclR
         for (size_t r = 1; r < in.size(); r++) {
             const Acc w = value(in[r], i);
             switch (op) {
-                case ncclProd: v = v * w; break;
-                case ncclMax: v = v > w ? v : w; break;
-                case ncclMin: v = v < w ? v : w; break;
-                default: v = v + w;
+                case ncclProd:
+                    v = v * w;
+                    break;
+                case ncclMax:
+                    v = v > w ? v : w;
+                    break;
+                case ncclMin:
+                    v = v < w ? v : w;
+                    break;
+                default:
+                    v = v + w;
             }
         }
         if (op == ncclAvg) v = v / Acc(in.size());
@@ -99,16 +110,26 @@ void reduce_typed(char* out, const std::vector<const char*>& in, size_t n, ncclR
 void reduce(char* out, const std::vector<const char*>& in, size_t n, ncclDataType_t t,
             ncclRedOp_t op) {
     switch (t) {
-        case ncclInt8: return reduce_typed<int8_t>(out, in, n, op);
-        case ncclUint8: return reduce_typed<uint8_t>(out, in, n, op);
-        case ncclInt32: return reduce_typed<int32_t>(out, in, n, op);
-        case ncclUint32: return reduce_typed<uint32_t>(out, in, n, op);
-        case ncclInt64: return reduce_typed<int64_t>(out, in, n, op);
-        case ncclUint64: return reduce_typed<uint64_t>(out, in, n, op);
-        case ncclFloat32: return reduce_typed<float>(out, in, n, op);
-        case ncclFloat64: return reduce_typed<double>(out, in, n, op);
-        case ncclBfloat16: return reduce_typed<__nv_bfloat16>(out, in, n, op);
-        case ncclFloat16: fail("nccl: fp16 reductions are not simulated");
+        case ncclInt8:
+            return reduce_typed<int8_t>(out, in, n, op);
+        case ncclUint8:
+            return reduce_typed<uint8_t>(out, in, n, op);
+        case ncclInt32:
+            return reduce_typed<int32_t>(out, in, n, op);
+        case ncclUint32:
+            return reduce_typed<uint32_t>(out, in, n, op);
+        case ncclInt64:
+            return reduce_typed<int64_t>(out, in, n, op);
+        case ncclUint64:
+            return reduce_typed<uint64_t>(out, in, n, op);
+        case ncclFloat32:
+            return reduce_typed<float>(out, in, n, op);
+        case ncclFloat64:
+            return reduce_typed<double>(out, in, n, op);
+        case ncclBfloat16:
+            return reduce_typed<__nv_bfloat16>(out, in, n, op);
+        case ncclFloat16:
+            fail("nccl: fp16 reductions are not simulated");
     }
 }
 
@@ -160,10 +181,11 @@ struct ncclComm {
         for (int r = 0; r < ranks; r++) {
             const Call& other = header->calls[r];
             if (!(other == call))
-                fail("%s: rank %d passes count %zu, type %d, op %d, root %d; rank %d is in %s with "
-                     "count %zu, type %d, op %d, root %d",
-                     what, rank, call.count, call.type, call.op, call.root, r, kind_name(other.kind),
-                     other.count, other.type, other.op, other.root);
+                fail(
+                    "%s: rank %d passes count %zu, type %d, op %d, root %d; rank %d is in %s with "
+                    "count %zu, type %d, op %d, root %d",
+                    what, rank, call.count, call.type, call.op, call.root, r, kind_name(other.kind),
+                    other.count, other.type, other.op, other.root);
         }
         barrier(what);
     }
@@ -201,7 +223,8 @@ void ncclComm::collective(const Request& q) {
             memcpy(out, slot(c.root), bytes);
         } else if (receives) {
             std::vector<const char*> in;
-            for (int r = 0; r < ranks; r++) in.push_back(slot(r) + (scatter ? size_t(rank) * bytes : 0));
+            for (int r = 0; r < ranks; r++)
+                in.push_back(slot(r) + (scatter ? size_t(rank) * bytes : 0));
             reduce(out, in, m, c.type, c.op);
         }
         barrier(what);
@@ -213,8 +236,10 @@ void ncclComm::transfers(std::vector<Request>& requests) {
     std::vector<size_t> done(requests.size(), 0);
     auto bytes = [](const Request& q) { return q.call.count * type_bytes(q.call.type); };
     for (const Request& q : requests) {
-        if (q.call.kind == Kind::Send) library_reads(q.in, bytes(q), "ncclSend");
-        else library_writes(q.out, bytes(q), "ncclRecv");
+        if (q.call.kind == Kind::Send)
+            library_reads(q.in, bytes(q), "ncclSend");
+        else
+            library_writes(q.out, bytes(q), "ncclRecv");
     }
     auto step = [&](size_t i) {  // one mailbox full, if it can go
         const Request& q = requests[i];
@@ -272,8 +297,10 @@ void issue(std::vector<Request> requests) {
         auto work = [comm, mine] {
             std::vector<Request> transfers;
             for (const Request& q : mine) {
-                if (q.call.kind == Kind::Send || q.call.kind == Kind::Recv) transfers.push_back(q);
-                else comm->collective(q);
+                if (q.call.kind == Kind::Send || q.call.kind == Kind::Recv)
+                    transfers.push_back(q);
+                else
+                    comm->collective(q);
             }
             if (!transfers.empty()) comm->transfers(transfers);
         };
@@ -284,14 +311,19 @@ void issue(std::vector<Request> requests) {
 ncclResult_t submit(const Request& q) {
     if (!q.comm) return ncclInvalidArgument;
     if (q.call.root < 0 || q.call.root >= q.comm->ranks) return ncclInvalidArgument;
-    if (group_depth > 0) group.push_back(q);
-    else issue({q});
+    if (group_depth > 0)
+        group.push_back(q);
+    else
+        issue({q});
     return ncclSuccess;
 }
 ncclResult_t submit(Kind kind, const void* in, void* out, size_t count, ncclDataType_t type,
                     ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-    return submit({{kind, type, op, root, count}, static_cast<const char*>(in),
-                   static_cast<char*>(out), comm, stream});
+    return submit({{kind, type, op, root, count},
+                   static_cast<const char*>(in),
+                   static_cast<char*>(out),
+                   comm,
+                   stream});
 }
 
 }  // namespace
@@ -318,14 +350,21 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 const char* ncclGetErrorString(ncclResult_t result) {
     switch (result) {
-        case ncclSuccess: return "no error";
-        case ncclInvalidArgument: return "invalid argument";
-        case ncclInvalidUsage: return "invalid usage";
-        case ncclSystemError: return "unhandled system error";
-        default: return "nccl error";
+        case ncclSuccess:
+            return "no error";
+        case ncclInvalidArgument:
+            return "invalid argument";
+        case ncclInvalidUsage:
+            return "invalid usage";
+        case ncclSystemError:
+            return "unhandled system error";
+        default:
+            return "nccl error";
     }
 }
-const char* ncclGetLastError(ncclComm_t) { return ""; }
+const char* ncclGetLastError(ncclComm_t) {
+    return "";
+}
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     static int count = 0;
     snprintf(id->internal, sizeof id->internal, "/dev/shm/cusim_nccl_%d_%d", getpid(), count++);
@@ -353,7 +392,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     delete comm;
     return ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t comm) { return ncclCommDestroy(comm); }
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    return ncclCommDestroy(comm);
+}
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
     *error = ncclSuccess;  // an error aborts the process, with a report
     return ncclSuccess;

@@ -38,8 +38,12 @@ void fail(const char* format, ...) {
 }
 
 // The sanitizers call these when they report: their stacks name the code, we name the CUDA thread.
-extern "C" void __asan_on_error() { report_place(); }
-extern "C" void __ubsan_on_report() { report_place(); }
+extern "C" void __asan_on_error() {
+    report_place();
+}
+extern "C" void __ubsan_on_report() {
+    report_place();
+}
 
 long env_number(const char* name, long fallback) {
     const char* value = getenv(name);

@@ -56,11 +56,15 @@ int next_unstarted() {
 Thread* pick(bool fair = false) {
     unsigned n = ready.size();
     const bool fresh = block.next_start < block.threads;
-    auto bring_forward = [&](unsigned i) { std::swap(ready.at(ready.head + i), ready.at(ready.head)); };
+    auto bring_forward = [&](unsigned i) {
+        std::swap(ready.at(ready.head + i), ready.at(ready.head));
+    };
     if (order.kind == Order::Random && n + fresh > 1) {
         const unsigned i = dice.below(n + fresh);
-        if (i < n) bring_forward(i);
-        else n = 0;
+        if (i < n)
+            bring_forward(i);
+        else
+            n = 0;
     } else if (order.kind == Order::Reverse && n > 0 && !fair) {
         bring_forward(n - 1);
     }
@@ -160,7 +164,9 @@ WarpCall& warp_call_open(Warp& warp, int i, WarpFn fn, const char* what, unsigne
     return call;
 }
 
-bool same_file(const char* a, const char* b) { return a == b || !strcmp(a, b); }
+bool same_file(const char* a, const char* b) {
+    return a == b || !strcmp(a, b);
+}
 
 // ---- the end of a thread
 
@@ -182,8 +188,10 @@ void barrier_finish(int self) {
     for (int i = 0; i < block.threads; i++) {
         if (threads[i].state != State::AtBarrier) continue;
         threads[i].predicate = result;
-        if (i == self) threads[i].state = State::Ready;
-        else ready.push(i);
+        if (i == self)
+            threads[i].state = State::Ready;
+        else
+            ready.push(i);
     }
 }
 
@@ -200,7 +208,8 @@ void thread_exit() {
     // Those that wait for this lane no longer have to.
     for (unsigned pending = warp.pending; pending; pending &= pending - 1) {
         const int i = __builtin_ctz(pending);
-        if (warp.calls[i].arrived == (warp.calls[i].mask & warp.live)) warp_call_finish(warp, i, -1);
+        if (warp.calls[i].arrived == (warp.calls[i].mask & warp.live))
+            warp_call_finish(warp, i, -1);
     }
     const Barrier& b = block.barrier;
     if (b.arrived)
@@ -258,8 +267,10 @@ int block_barrier(const char* what, BarrierOp op, int predicate, Where at) {
         fail("%s at %s:%d while %d thread(s) of the block have exited", what, at.file, at.line,
              block.threads - block.live);
     if (kTsan) __tsan_release(sync);
-    if (++b.arrived == block.live) barrier_finish(t->linear);
-    else block_current();
+    if (++b.arrived == block.live)
+        barrier_finish(t->linear);
+    else
+        block_current();
     if (kTsan) __tsan_acquire(sync);
     return t->predicate;
 }
@@ -277,14 +288,15 @@ void warp_call(WarpFn fn, const char* what, unsigned mask, void* arg, bool fence
         const int k = __builtin_ctz(pending);
         if (warp.calls[k].mask == mask) i = k;
     }
-    WarpCall& call = i >= 0 ? warp.calls[i]
-                            : warp_call_open(warp, i = __builtin_ctz(~warp.pending), fn, what,
-                                             mask, at);
+    WarpCall& call =
+        i >= 0 ? warp.calls[i]
+               : warp_call_open(warp, i = __builtin_ctz(~warp.pending), fn, what, mask, at);
     if (strcmp(call.what, what) || call.at.line != at.line || !same_file(call.at.file, at.file))
-        fail("divergent warp collective, mask %08x: lane %d is in %s at %s:%d, other lanes (%08x) "
-             "in %s at %s:%d",
-             mask, t->lane, what, at.file, at.line, call.arrived, call.what, call.at.file,
-             call.at.line);
+        fail(
+            "divergent warp collective, mask %08x: lane %d is in %s at %s:%d, other lanes (%08x) "
+            "in %s at %s:%d",
+            mask, t->lane, what, at.file, at.line, call.arrived, call.what, call.at.file,
+            call.at.line);
     void* sync = tsan_warp_lock(t->warp, call.ticket);
     if (kTsan && fences) __tsan_release(sync);
     call.arrived |= me;
@@ -307,12 +319,18 @@ void yield() {
     if (++turns > 1000ul * kMaxThreads) fail("livelock: every thread that is left spins");
     ready.push(me->linear);
     Thread* next = pick(true);
-    if (next == me) me->state = State::Ready;
-    else resume(next);
+    if (next == me)
+        me->state = State::Ready;
+    else
+        resume(next);
 }
 
-unsigned lane_id() { return unsigned(block.current->lane); }
-unsigned active_mask() { return warps[block.current->warp].live; }
+unsigned lane_id() {
+    return unsigned(block.current->lane);
+}
+unsigned active_mask() {
+    return warps[block.current->warp].live;
+}
 
 // ---- what the runtime calls
 

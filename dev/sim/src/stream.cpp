@@ -91,7 +91,7 @@ struct Streams {
     std::vector<cudaStream_t> all;  // the default stream first
     Mode mode = Mode::Lazy;
     Random random;
-    Clock host;           // what the host knows to be over
+    Clock host;  // what the host knows to be over
     unsigned created = 0;
 };
 
@@ -123,7 +123,9 @@ Streams& streams() {
     static Streams* const all = streams_create();
     return *all;
 }
-cudaStream_t resolve(cudaStream_t s) { return s ? s : streams().all[0]; }
+cudaStream_t resolve(cudaStream_t s) {
+    return s ? s : streams().all[0];
+}
 
 void run_until(cudaStream_t s, uint64_t number);
 
@@ -202,8 +204,8 @@ void host_sync(cudaStream_t s) {
     if (kTsan) __tsan_acquire(&s->tsan_sync);
 }
 
-// A collective waits for other processes, and they for us, while this host may be busy elsewhere and
-// not wait for its stream for long. So a thread of ours runs such operations after a while.
+// A collective waits for other processes, and they for us, while this host may be busy elsewhere
+// and not wait for its stream for long. So a thread of ours runs such operations after a while.
 void pump() {
     for (;;) {
         usleep(20'000);
@@ -302,7 +304,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     *event = new CUevent_st;
     return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    return cudaEventCreateWithFlags(event, 0);
+}
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     delete event;
     return cudaSuccess;
@@ -316,7 +320,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->record = record;
     auto work = [record, s] {
         using Clock = std::chrono::steady_clock;
-        record->ms = std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
+        record->ms =
+            std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
         record->clock = s->clock;
         if (kTsan) __tsan_release(record.get());
     };
@@ -412,17 +417,26 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpy
     auto side = [](bool device) { return device ? Side::Device : Side::Host; };
     check_range(dst, bytes, side(to_device), "cudaMemcpy (destination)", at);
     check_range(src, bytes, side(from_device), "cudaMemcpy (source)", at);
-    if (kind == cudaMemcpyHostToDevice && !from) {  // pageable memory is staged before the call returns
+    if (kind == cudaMemcpyHostToDevice &&
+        !from) {  // pageable memory is staged before the call returns
         auto staged = std::make_shared<std::vector<char>>(static_cast<const char*>(src),
                                                           static_cast<const char*>(src) + bytes);
         stream_enqueue(stream, "cudaMemcpy",
                        [=] { copy_bytes(dst, staged->data(), bytes, false, true); });
         return cudaSuccess;
     }
-    // A pinned target holds garbage until the copy is waited for.
-    if (kind == cudaMemcpyDeviceToHost && to && !kMsan) fill_bytes(dst, 0xff, bytes);
-    stream_enqueue(stream, "cudaMemcpy",
-                   [=] { copy_bytes(dst, src, bytes, from_device, to_device); });
+    // Pinned memory is the copy's until it is waited for: a target holds garbage, and both are kept
+    // from the host.
+    const bool pinned_target = kind == cudaMemcpyDeviceToHost && to;
+    const bool pinned_source = kind == cudaMemcpyHostToDevice && from;
+    if (pinned_target && !kMsan) fill_bytes(dst, 0xff, bytes);
+    if (pinned_target) pinned_hold(dst, bytes, true);
+    if (pinned_source) pinned_hold(src, bytes, false);
+    stream_enqueue(stream, "cudaMemcpy", [=] {
+        if (pinned_target) pinned_release(dst, bytes);
+        if (pinned_source) pinned_release(src, bytes);
+        copy_bytes(dst, src, bytes, from_device, to_device);
+    });
     if (kind == cudaMemcpyDeviceToHost && !to) host_sync(resolve(stream));  // pageable: not async
     return device_error();
 }

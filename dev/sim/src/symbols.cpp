@@ -28,7 +28,7 @@ extern const unsigned char* __stop___patchable_function_entries[] CUSIM_WEAK;
 namespace cusim {
 namespace {
 
-constexpr unsigned char kNop = 0x90;  // x86-64
+constexpr unsigned char kNop = 0x90;              // x86-64
 constexpr char kSharedTag[] = "B12cusim_shared";  // how the ABI tag of __shared__ is mangled
 
 struct Function {
@@ -37,9 +37,9 @@ struct Function {
 };
 struct Symbols {
     uintptr_t base = 0;
-    std::vector<Function> functions;                     // by address
+    std::vector<Function> functions;  // by address
     std::vector<std::unique_ptr<SharedVariable>> owned;
-    std::vector<SharedVariable*> shared;                 // by address
+    std::vector<SharedVariable*> shared;  // by address
 };
 
 std::string demangle(const std::string& mangled) {
@@ -159,7 +159,9 @@ KernelInfo& kernel_info(const void* kernel) {
     return found->second;
 }
 
-const std::vector<SharedVariable*>& shared_variables() { return symbols().shared; }
+const std::vector<SharedVariable*>& shared_variables() {
+    return symbols().shared;
+}
 
 const SharedVariable* shared_variable_at(const void* p) {
     auto& all = symbols().shared;
@@ -200,6 +202,8 @@ std::vector<std::string> source_lines(const std::vector<uintptr_t>& code) {
     pclose(pipe);
     return lines;
 }
-std::string source_line(uintptr_t code) { return source_lines({code})[0]; }
+std::string source_line(uintptr_t code) {
+    return source_lines({code})[0];
+}
 
 }  // namespace cusim

@@ -15,8 +15,8 @@ struct SharedVariable {
     bool claimed = false;  // by a kernel that has run
 };
 struct KernelInfo {
-    std::string name;     // readable
-    std::string mangled;  // as cudaFuncGetName gives it
+    std::string name;          // readable
+    std::string mangled;       // as cudaFuncGetName gives it
     unsigned max_threads = 0;  // of __launch_bounds__, 0 where there is none
     size_t static_smem = 0;    // its own shared variables; those of functions it calls not counted
     int max_dynamic_smem = 0;  // set by cudaFuncSetAttribute

@@ -11,11 +11,12 @@ namespace cusim {
 // One operation of a stream (a kernel, a copy, a library call). `seen[s]` is how many operations of
 // stream s are known to be over before this one starts, by events and synchronisation.
 struct Operation {
-    const char* what;
-    unsigned stream;
-    uint64_t number;  // within its stream, from 1
+    const char* what = "";
+    unsigned stream = 0;
+    uint64_t number = 0;  // within its stream, from 1
     std::vector<uint64_t> seen;
 };
+struct Allocation;
 
 CUSIM_WEAK void trace_operation_begin(const Operation& operation);
 CUSIM_WEAK void trace_block_begin();
@@ -25,8 +26,8 @@ CUSIM_WEAK void trace_kernel_end();
 CUSIM_WEAK void trace_warp_fence(int warp, unsigned lanes);
 // The running operation touches a whole range of device memory.
 CUSIM_WEAK void trace_range(const void* p, size_t bytes, bool write, const char* what);
-// A range of device memory was allocated (and holds nothing yet).
-CUSIM_WEAK void trace_fresh(const void* p, size_t bytes);
+CUSIM_WEAK void trace_allocated(Allocation& a);
+CUSIM_WEAK void trace_freed(const Allocation& a);
 
 inline const bool kTrace = trace_operation_begin != nullptr;
 }  // namespace cusim

@@ -16,9 +16,7 @@ namespace {
 
 // Two barrier locks alternate, and 64 of a warp rotate, so that a thread that has run ahead cannot
 // order one that lags. 8 bytes apart: the sanitizer's granule.
-alignas(8) struct {
-    char barrier[2][8], warp[kMaxWarps][64][8];
-} locks;
+alignas(8) struct { char barrier[2][8], warp[kMaxWarps][64][8]; } locks;
 char kernel_end;
 
 // Makes the sanitizer forget all accesses to a range (its interface for Java's garbage collector).
@@ -64,16 +62,19 @@ void side_main() {
 
 }  // namespace
 
-void* tsan_barrier_lock(unsigned phase) { return locks.barrier[phase & 1]; }
-void* tsan_warp_lock(int warp, unsigned ticket) { return locks.warp[warp][ticket & 63]; }
+void* tsan_barrier_lock(unsigned phase) {
+    return locks.barrier[phase & 1];
+}
+void* tsan_warp_lock(int warp, unsigned ticket) {
+    return locks.warp[warp][ticket & 63];
+}
 
 void tsan_block_begin() {
     // Shared memory and barriers are new in each block: what earlier blocks did there is no race.
     forget(&locks, sizeof locks);
     for (const SharedVariable* v : block.shared) forget(v->p, v->bytes);
     forget(block.dynamic_smem, block.launch.smem);
-    const unsigned number =
-        blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    const unsigned number = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     for (int i = 0; i < block.threads; i++) {
         char name[64];
         snprintf(name, sizeof name, "block %u thread %d", number, i);
@@ -94,8 +95,12 @@ void tsan_block_end() {
         kept.pop_front();
     }
 }
-void tsan_thread_end() { __tsan_release(&kernel_end); }
-void tsan_kernel_end() { __tsan_acquire(&kernel_end); }
+void tsan_thread_end() {
+    __tsan_release(&kernel_end);
+}
+void tsan_kernel_end() {
+    __tsan_acquire(&kernel_end);
+}
 
 void tsan_run_as(void* fiber, const std::function<void()>& work) {
     void* caller = __tsan_get_current_fiber();

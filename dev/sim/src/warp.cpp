@@ -30,10 +30,14 @@ struct ShuffleArg {
 int shuffle_source(const ShuffleArg& a, int lane) {
     const int first = lane & ~(a.width - 1), end = first + a.width;
     switch (a.kind) {
-        case Shuffle::Index: return first | (a.operand & (a.width - 1));
-        case Shuffle::Up: return lane - a.operand >= first ? lane - a.operand : lane;
-        case Shuffle::Down: return lane + a.operand < end ? lane + a.operand : lane;
-        case Shuffle::Xor: return (lane ^ a.operand) < end ? lane ^ a.operand : lane;
+        case Shuffle::Index:
+            return first | (a.operand & (a.width - 1));
+        case Shuffle::Up:
+            return lane - a.operand >= first ? lane - a.operand : lane;
+        case Shuffle::Down:
+            return lane + a.operand < end ? lane + a.operand : lane;
+        case Shuffle::Xor:
+            return (lane ^ a.operand) < end ? lane ^ a.operand : lane;
     }
     return lane;
 }
@@ -56,15 +60,24 @@ struct VoteArg {
 };
 uint32_t combine(Vote op, uint32_t a, uint32_t b) {
     switch (op) {
-        case Vote::Add: return a + b;
-        case Vote::MinU: return std::min(a, b);
-        case Vote::MaxU: return std::max(a, b);
-        case Vote::MinS: return uint32_t(std::min(int(a), int(b)));
-        case Vote::MaxS: return uint32_t(std::max(int(a), int(b)));
-        case Vote::And: return a & b;
-        case Vote::Or: return a | b;
-        case Vote::Xor: return a ^ b;
-        default: return a;
+        case Vote::Add:
+            return a + b;
+        case Vote::MinU:
+            return std::min(a, b);
+        case Vote::MaxU:
+            return std::max(a, b);
+        case Vote::MinS:
+            return uint32_t(std::min(int(a), int(b)));
+        case Vote::MaxS:
+            return uint32_t(std::max(int(a), int(b)));
+        case Vote::And:
+            return a & b;
+        case Vote::Or:
+            return a | b;
+        case Vote::Xor:
+            return a ^ b;
+        default:
+            return a;
     }
 }
 void vote_all(void* const* args, unsigned lanes) {
@@ -79,16 +92,23 @@ void vote_all(void* const* args, unsigned lanes) {
     for_lanes(lanes, [&](int lane) {
         auto& a = arg_of<VoteArg>(args, lane);
         switch (op) {
-            case Vote::Ballot: a.result = ballot; break;
-            case Vote::All: a.result = ballot == lanes; break;
-            case Vote::Any: a.result = ballot != 0; break;
+            case Vote::Ballot:
+                a.result = ballot;
+                break;
+            case Vote::All:
+                a.result = ballot == lanes;
+                break;
+            case Vote::Any:
+                a.result = ballot != 0;
+                break;
             case Vote::MatchAny:
                 a.result = 0;
                 for_lanes(lanes, [&](int other) {
                     a.result |= uint32_t(arg_of<VoteArg>(args, other).value == a.value) << other;
                 });
                 break;
-            default: a.result = reduced;
+            default:
+                a.result = reduced;
         }
     });
 }
@@ -116,8 +136,12 @@ void max_all(void* const* args, unsigned lanes) {
 // ---- tensor cores
 
 // One bf16 half of a register as a float.
-float low_half(uint32_t u) { return from_bits<float>(uint64_t(u << 16)); }
-float high_half(uint32_t u) { return from_bits<float>(uint64_t(u & 0xffff0000u)); }
+float low_half(uint32_t u) {
+    return from_bits<float>(uint64_t(u << 16));
+}
+float high_half(uint32_t u) {
+    return from_bits<float>(uint64_t(u & 0xffff0000u));
+}
 
 struct MmaArg {
     float* d;
@@ -191,10 +215,10 @@ uint64_t shuffle(Shuffle kind, unsigned mask, uint64_t value, int operand, int w
     return a.result;
 }
 uint32_t vote(Vote op, unsigned mask, uint32_t value, Where at) {
-    static const char* const names[] = {"__ballot_sync",     "__all_sync",        "__any_sync",
-                                        "__match_any_sync",  "__reduce_add_sync", "__reduce_min_sync",
-                                        "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
-                                        "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync"};
+    static const char* const names[] = {
+        "__ballot_sync",     "__all_sync",        "__any_sync",        "__match_any_sync",
+        "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync",
+        "__reduce_max_sync", "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync"};
     VoteArg a{value, 0, op};
     warp_call(vote_all, names[int(op)], mask, &a, false, at);
     return a.result;

@@ -51,9 +51,18 @@ T from_bits(uint64_t bits) {
 
 // ---- accesses that trace mode counts as one event, charged to the caller's line: wide loads and
 // stores and what the wrappers of tensor.h do. In the other modes this vanishes.
-enum class Access { Load, Store, AtomicLoad, AtomicStore, FloatAtomic, CopyIssue, CopyLanding };
+enum class Access {
+    Load,
+    Store,
+    AtomicLoad,
+    AtomicStore,
+    AtomicUpdate,
+    FloatAtomic,  // floating-point atomicAdd
+    CopyIssue,    // cp.async: the target, when the copy is issued
+    CopyLanding,  // and when it has been waited for
+};
 #ifdef CUSIM_TRACE
-#define CUSIM_ACCESS __attribute__((noinline, no_sanitize("thread")))
+#define CUSIM_ACCESS static __attribute__((noinline, unused, no_sanitize("thread")))
 void trace_access(const void* p, unsigned bytes, Access kind, const void* pc);  // trace.cpp
 inline __attribute__((always_inline)) void trace(const void* p, unsigned bytes, Access kind) {
     trace_access(p, bytes, kind, __builtin_return_address(0));
@@ -64,7 +73,8 @@ inline void trace(const void*, unsigned, Access) {}
 #endif
 
 inline void check_aligned(const void* p, size_t bytes, const char* what) {
-    if (reinterpret_cast<uintptr_t>(p) % bytes) fail("misaligned %zu-byte %s at %p", bytes, what, p);
+    if (reinterpret_cast<uintptr_t>(p) % bytes)
+        fail("misaligned %zu-byte %s at %p", bytes, what, p);
 }
 template <class T>
 CUSIM_ACCESS T load(const T* p) {
@@ -100,11 +110,11 @@ inline void __syncwarp(unsigned mask = 0xffffffffu, CUSIM_AT) {
     cusim::warp_call(nullptr, "__syncwarp", mask, nullptr, true, at);
 }
 
-#define CUSIM_SHUFFLE(name, kind)                                                           \
-    template <class T>                                                                      \
-    T name(unsigned mask, T v, int operand, int width = 32, CUSIM_AT) {                     \
-        return cusim::from_bits<T>(cusim::shuffle(cusim::Shuffle::kind, mask,               \
-                                                  cusim::to_bits(v), operand, width, at));  \
+#define CUSIM_SHUFFLE(name, kind)                                                               \
+    template <class T>                                                                          \
+    T name(unsigned mask, T v, int operand, int width = 32, CUSIM_AT) {                         \
+        return cusim::from_bits<T>(                                                             \
+            cusim::shuffle(cusim::Shuffle::kind, mask, cusim::to_bits(v), operand, width, at)); \
     }
 CUSIM_SHUFFLE(__shfl_sync, Index)
 CUSIM_SHUFFLE(__shfl_up_sync, Up)
@@ -112,9 +122,9 @@ CUSIM_SHUFFLE(__shfl_down_sync, Down)
 CUSIM_SHUFFLE(__shfl_xor_sync, Xor)
 #undef CUSIM_SHUFFLE
 
-#define CUSIM_VOTE(Result, name, Value, op)                                        \
-    inline Result name(unsigned mask, Value v, CUSIM_AT) {                         \
-        return Result(cusim::vote(cusim::Vote::op, mask, uint32_t(v), at));        \
+#define CUSIM_VOTE(Result, name, Value, op)                                 \
+    inline Result name(unsigned mask, Value v, CUSIM_AT) {                  \
+        return Result(cusim::vote(cusim::Vote::op, mask, uint32_t(v), at)); \
     }
 CUSIM_VOTE(unsigned, __ballot_sync, int, Ballot)
 CUSIM_VOTE(int, __all_sync, int, All)
@@ -130,27 +140,36 @@ CUSIM_VOTE(unsigned, __reduce_and_sync, unsigned, And)
 CUSIM_VOTE(unsigned, __reduce_or_sync, unsigned, Or)
 CUSIM_VOTE(unsigned, __reduce_xor_sync, unsigned, Xor)
 #undef CUSIM_VOTE
-inline unsigned __activemask() { return cusim::active_mask(); }
+inline unsigned __activemask() {
+    return cusim::active_mask();
+}
 
 // Threads run one at a time, so a fence has nothing to order; a compiler must keep its place.
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __threadfence(); }
-inline void __threadfence_system() { __threadfence(); }
+inline void __threadfence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+inline void __threadfence_block() {
+    __threadfence();
+}
+inline void __threadfence_system() {
+    __threadfence();
+}
 
 // ---- atomics, relaxed as in CUDA
-#define CUSIM_ATOMIC(name, T, builtin) \
-    inline T name(T* p, T v) { return builtin(p, v, __ATOMIC_RELAXED); }
-#define CUSIM_ATOMICS(T)                                                               \
-    CUSIM_ATOMIC(atomicAdd, T, __atomic_fetch_add)                                     \
-    CUSIM_ATOMIC(atomicSub, T, __atomic_fetch_sub)                                     \
-    CUSIM_ATOMIC(atomicExch, T, __atomic_exchange_n)                                   \
-    CUSIM_ATOMIC(atomicAnd, T, __atomic_fetch_and)                                     \
-    CUSIM_ATOMIC(atomicOr, T, __atomic_fetch_or)                                       \
-    CUSIM_ATOMIC(atomicXor, T, __atomic_fetch_xor)                                     \
-    inline T atomicCAS(T* p, T expected, T v) {                                        \
-        __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED,          \
-                                    __ATOMIC_RELAXED);                                 \
-        return expected;                                                               \
+#define CUSIM_ATOMIC(name, T, builtin)          \
+    inline T name(T* p, T v) {                  \
+        return builtin(p, v, __ATOMIC_RELAXED); \
+    }
+#define CUSIM_ATOMICS(T)                                                                         \
+    CUSIM_ATOMIC(atomicAdd, T, __atomic_fetch_add)                                               \
+    CUSIM_ATOMIC(atomicSub, T, __atomic_fetch_sub)                                               \
+    CUSIM_ATOMIC(atomicExch, T, __atomic_exchange_n)                                             \
+    CUSIM_ATOMIC(atomicAnd, T, __atomic_fetch_and)                                               \
+    CUSIM_ATOMIC(atomicOr, T, __atomic_fetch_or)                                                 \
+    CUSIM_ATOMIC(atomicXor, T, __atomic_fetch_xor)                                               \
+    inline T atomicCAS(T* p, T expected, T v) {                                                  \
+        __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
+        return expected;                                                                         \
     }
 CUSIM_ATOMICS(int)
 CUSIM_ATOMICS(unsigned)
@@ -177,16 +196,18 @@ CUSIM_ACCESS T float_atomic_add(T* p, T v) {
 }
 }  // namespace cusim
 #define CUSIM_INLINE inline __attribute__((always_inline))
-CUSIM_INLINE float atomicAdd(float* p, float v) { return cusim::float_atomic_add<uint32_t>(p, v); }
+CUSIM_INLINE float atomicAdd(float* p, float v) {
+    return cusim::float_atomic_add<uint32_t>(p, v);
+}
 CUSIM_INLINE double atomicAdd(double* p, double v) {
     return cusim::float_atomic_add<uint64_t>(p, v);
 }
-#define CUSIM_ATOMIC_MINMAX(T, Bits)                                                          \
-    inline T atomicMax(T* p, T v) {                                                           \
-        return cusim::atomic_update<Bits>(p, [v](T old) { return old > v ? old : v; });       \
-    }                                                                                         \
-    inline T atomicMin(T* p, T v) {                                                           \
-        return cusim::atomic_update<Bits>(p, [v](T old) { return old < v ? old : v; });       \
+#define CUSIM_ATOMIC_MINMAX(T, Bits)                                                    \
+    inline T atomicMax(T* p, T v) {                                                     \
+        return cusim::atomic_update<Bits>(p, [v](T old) { return old > v ? old : v; }); \
+    }                                                                                   \
+    inline T atomicMin(T* p, T v) {                                                     \
+        return cusim::atomic_update<Bits>(p, [v](T old) { return old < v ? old : v; }); \
     }
 CUSIM_ATOMIC_MINMAX(int, uint32_t)
 CUSIM_ATOMIC_MINMAX(unsigned, uint32_t)
@@ -194,29 +215,66 @@ CUSIM_ATOMIC_MINMAX(long long, uint64_t)
 CUSIM_ATOMIC_MINMAX(unsigned long long, uint64_t)
 #undef CUSIM_ATOMIC_MINMAX
 inline unsigned atomicInc(unsigned* p, unsigned last) {
-    return cusim::atomic_update<uint32_t>(p, [last](unsigned old) { return old >= last ? 0u : old + 1; });
+    return cusim::atomic_update<uint32_t>(
+        p, [last](unsigned old) { return old >= last ? 0u : old + 1; });
 }
 
 // ---- arithmetic. The approximate intrinsics are exact here: tolerances must allow for the GPU's.
 // Those that promise one rounding rely on -ffp-contract=off.
-inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
-inline float __fsqrt_rn(float x) { return sqrtf(x); }
-inline float __frcp_rn(float x) { return 1.0f / x; }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __expf(float x) { return expf(x); }
-inline float __exp2f(float x) { return exp2f(x); }
-inline float __logf(float x) { return logf(x); }
-inline float __log2f(float x) { return log2f(x); }
-inline unsigned __float_as_uint(float f) { return cusim::from_bits<unsigned>(cusim::to_bits(f)); }
-inline int __float_as_int(float f) { return int(__float_as_uint(f)); }
-inline float __uint_as_float(unsigned u) { return cusim::from_bits<float>(cusim::to_bits(u)); }
-inline float __int_as_float(int i) { return __uint_as_float(unsigned(i)); }
+inline float rsqrtf(float x) {
+    return 1.0f / sqrtf(x);
+}
+inline float __frsqrt_rn(float x) {
+    return 1.0f / sqrtf(x);
+}
+inline float __fsqrt_rn(float x) {
+    return sqrtf(x);
+}
+inline float __frcp_rn(float x) {
+    return 1.0f / x;
+}
+inline float __fdividef(float a, float b) {
+    return a / b;
+}
+inline float __fdiv_rn(float a, float b) {
+    return a / b;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+    return fmaf(a, b, c);
+}
+inline float __fadd_rn(float a, float b) {
+    return a + b;
+}
+inline float __fsub_rn(float a, float b) {
+    return a - b;
+}
+inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
+inline float __expf(float x) {
+    return expf(x);
+}
+inline float __exp2f(float x) {
+    return exp2f(x);
+}
+inline float __logf(float x) {
+    return logf(x);
+}
+inline float __log2f(float x) {
+    return log2f(x);
+}
+inline unsigned __float_as_uint(float f) {
+    return cusim::from_bits<unsigned>(cusim::to_bits(f));
+}
+inline int __float_as_int(float f) {
+    return int(__float_as_uint(f));
+}
+inline float __uint_as_float(unsigned u) {
+    return cusim::from_bits<float>(cusim::to_bits(u));
+}
+inline float __int_as_float(int i) {
+    return __uint_as_float(unsigned(i));
+}
 inline long long __double_as_longlong(double d) {
     return cusim::from_bits<long long>(cusim::to_bits(d));
 }
@@ -224,29 +282,63 @@ inline double __longlong_as_double(long long i) {
     return cusim::from_bits<double>(cusim::to_bits(i));
 }
 // Rounding conversions of the default mode: to nearest, ties to even.
-inline int __float2int_rn(float x) { return int(rintf(x)); }
-inline long long __float2ll_rn(float x) { return llrintf(x); }
-inline long long __double2ll_rn(double x) { return llrint(x); }
-inline float __double2float_rn(double x) { return float(x); }
-inline float __ll2float_rn(long long x) { return float(x); }
-inline double __ll2double_rn(long long x) { return double(x); }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
-inline int __clzll(long long x) { return x ? __builtin_clzll(uint64_t(x)) : 64; }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(uint64_t(a) * b >> 32); }
+inline int __float2int_rn(float x) {
+    return int(rintf(x));
+}
+inline long long __float2ll_rn(float x) {
+    return llrintf(x);
+}
+inline long long __double2ll_rn(double x) {
+    return llrint(x);
+}
+inline float __double2float_rn(double x) {
+    return float(x);
+}
+inline float __ll2float_rn(long long x) {
+    return float(x);
+}
+inline double __ll2double_rn(long long x) {
+    return double(x);
+}
+inline int __popc(unsigned x) {
+    return __builtin_popcount(x);
+}
+inline int __popcll(unsigned long long x) {
+    return __builtin_popcountll(x);
+}
+inline int __clz(int x) {
+    return x ? __builtin_clz(unsigned(x)) : 32;
+}
+inline int __clzll(long long x) {
+    return x ? __builtin_clzll(uint64_t(x)) : 64;
+}
+inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+    return unsigned(uint64_t(a) * b >> 32);
+}
 inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     shift &= 31;
     return shift ? high << shift | low >> (32 - shift) : high;
 }
-inline long long clock64() { return 0; }
-inline void __nanosleep(unsigned) { cusim::yield(); }
-inline void __trap() { cusim::fail("__trap()"); }
+inline long long clock64() {
+    return 0;
+}
+inline void __nanosleep(unsigned) {
+    cusim::yield();
+}
+inline void __trap() {
+    cusim::fail("__trap()");
+}
 
-#define CUSIM_MINMAX(T)                                   \
-    constexpr T min(T a, T b) { return b < a ? b : a; }   \
-    constexpr T max(T a, T b) { return a < b ? b : a; }
+#define CUSIM_MINMAX(T)         \
+    constexpr T min(T a, T b) { \
+        return b < a ? b : a;   \
+    }                           \
+    constexpr T max(T a, T b) { \
+        return a < b ? b : a;   \
+    }
 CUSIM_MINMAX(int)
 CUSIM_MINMAX(unsigned)
 CUSIM_MINMAX(long)
@@ -254,21 +346,29 @@ CUSIM_MINMAX(unsigned long)
 CUSIM_MINMAX(long long)
 CUSIM_MINMAX(unsigned long long)
 #undef CUSIM_MINMAX
-inline float min(float a, float b) { return fminf(a, b); }
-inline float max(float a, float b) { return fmaxf(a, b); }
-inline double min(double a, double b) { return fmin(a, b); }
-inline double max(double a, double b) { return fmax(a, b); }
+inline float min(float a, float b) {
+    return fminf(a, b);
+}
+inline float max(float a, float b) {
+    return fmaxf(a, b);
+}
+inline double min(double a, double b) {
+    return fmin(a, b);
+}
+inline double max(double a, double b) {
+    return fmax(a, b);
+}
 
 // ---- loads and stores with cache hints: one access of sizeof(T) bytes
-#define CUSIM_LOAD(name)             \
-    template <class T>               \
+#define CUSIM_LOAD(name)              \
+    template <class T>                \
     CUSIM_INLINE T name(const T* p) { \
-        return cusim::load(p);       \
+        return cusim::load(p);        \
     }
-#define CUSIM_STORE(name)                   \
-    template <class T>                      \
-    CUSIM_INLINE void name(T* p, T v) {     \
-        cusim::store(p, v);                 \
+#define CUSIM_STORE(name)               \
+    template <class T>                  \
+    CUSIM_INLINE void name(T* p, T v) { \
+        cusim::store(p, v);             \
     }
 CUSIM_LOAD(__ldg)
 CUSIM_LOAD(__ldcs)

@@ -53,19 +53,25 @@ struct dim3 {
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-#define CUSIM_VECTOR(T, name)                                                            \
-    struct __align__(2 * sizeof(T)) name##2 {                                            \
-        T x, y;                                                                          \
-    };                                                                                   \
-    struct name##3 {                                                                     \
-        T x, y, z;                                                                       \
-    };                                                                                   \
-    struct __align__(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) name##4 {                  \
-        T x, y, z, w;                                                                    \
-    };                                                                                   \
-    constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }                        \
-    constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                \
-    constexpr name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+#define CUSIM_VECTOR(T, name)                                           \
+    struct __align__(2 * sizeof(T)) name##2 {                           \
+        T x, y;                                                         \
+    };                                                                  \
+    struct name##3 {                                                    \
+        T x, y, z;                                                      \
+    };                                                                  \
+    struct __align__(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) name##4 { \
+        T x, y, z, w;                                                   \
+    };                                                                  \
+    constexpr name##2 make_##name##2(T x, T y) {                        \
+        return {x, y};                                                  \
+    }                                                                   \
+    constexpr name##3 make_##name##3(T x, T y, T z) {                   \
+        return {x, y, z};                                               \
+    }                                                                   \
+    constexpr name##4 make_##name##4(T x, T y, T z, T w) {              \
+        return {x, y, z, w};                                            \
+    }
 CUSIM_VECTOR(float, float)
 CUSIM_VECTOR(double, double)
 CUSIM_VECTOR(int, int)

@@ -1,6 +1,6 @@
 // dev/sim: twins of the wrappers in llmc/core/tensorop.cuh, as warp collectives.
-// The memory accesses are made here, inline in the kernel's own code, by the lane that owns them, so
-// that sanitizers and trace mode see them; the runtime only moves the registers.
+// The memory accesses are made here, inline in the kernel's own code, by the lane that owns them,
+// so that sanitizers and trace mode see them; the runtime only moves the registers.
 #pragma once
 #include "cusim/device.h"
 
@@ -55,14 +55,17 @@ CUSIM_ACCESS void cp_async_16(void* dst, const void* src, bool valid = true, CUS
     cusim::check_aligned(src, 16, "cp.async source");
     if (valid) {
         cusim::trace(src, 16, cusim::Access::Load);
-        const uint4 probe = *static_cast<const uint4*>(src);  // an invalid source shows at the issue
+        const uint4 probe =
+            *static_cast<const uint4*>(src);  // an invalid source shows at the issue
         asm volatile("" ::"m"(probe));
     }
     cusim::trace(dst, 16, cusim::Access::CopyIssue);
     *static_cast<uint4*>(dst) = {~0u, ~0u, ~0u, ~0u};
     cusim::copy_issue(dst, src, valid, at);
 }
-inline void cp_async_commit() { cusim::copy_commit(); }
+inline void cp_async_commit() {
+    cusim::copy_commit();
+}
 template <int pending>
 CUSIM_ACCESS void cp_async_wait_group() {
     cusim::Copy copy;
