@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "llmc/ops/kernel.cuh"
+#include "llmc/ops/partial_sums.cuh"
 
 namespace {
 
@@ -209,28 +210,6 @@ __global__ void __launch_bounds__(32 * kBackwardWarps, 1)
     }
 }
 
-// dw += and db += the blocks' partial sums. 32 columns a block; 8 threads a column add every eighth
-// partial sum in order, then one adds the eight. blockIdx.y picks dw or db.
-constexpr int kFinishRows = 8;
-__global__ void __launch_bounds__(32 * kFinishRows, 4)
-    layernorm_backward_finish_kernel(float* __restrict__ dw, float* __restrict__ db,
-                                     const float* __restrict__ partials, int blocks, int C) {
-    __shared__ float sums[kFinishRows][32];
-    const int Cp = int(padded(C)), c = blockIdx.x * 32 + threadIdx.x;
-    const float* in = partials + size_t(blockIdx.y) * Cp;
-    float sum = 0;
-    if (c < C)
-        for (int i = threadIdx.y; i < blocks; i += kFinishRows) sum += in[size_t(i) * 2 * Cp + c];
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y == 0 && c < C) {
-        float* out = blockIdx.y == 0 ? dw : db;
-        float total = 0;
-        for (int i = 0; i < kFinishRows; i++) total += sums[i][threadIdx.x];
-        out[c] += total;
-    }
-}
-
 // ---- launches
 template <bool kResidual, class Elem>
 void forward_launch(Elem* residual, Elem* y, float* mean, float* rstd, const Elem* x,
@@ -259,8 +238,7 @@ void backward_launch(Elem* dx, float* dw, float* db, const Elem* dy, const Elem*
                                                : layernorm_backward_kernel<Elem, kResidual, false>,
            plan.blocks, 32 * plan.warps, plan.shared_bytes, s, dx, partials, dy, x, w, mean, rstd,
            N, C);
-    launch(layernorm_backward_finish_kernel, dim3(ceil_div(C, 32), 2), dim3(32, kFinishRows), 0, s,
-           dw, db, partials, plan.blocks, C);
+    add_partial_sums(dw, db, partials, plan.blocks, int(padded(C)), C, s);
 }
 
 } // namespace
