@@ -1,0 +1,174 @@
+// layernorm.h on CUDA against the CPU.
+#include "llmc/ops/layernorm.h"
+
+#include "llmc/ops/cuda_test.cuh"
+
+template <class Elem>
+struct layernorm_cuda : testing::Test {};
+TYPED_TEST_SUITE(layernorm_cuda, ElemTypes);
+
+namespace {
+
+constexpr float kNormEps = 1e-5f;
+
+// Odd, shorter than a packet, ragged behind packets, aligned, GPT-2's; rows fewer and more than a
+// block's warps, and more than all blocks take in one round.
+struct Size {
+    int N, C;
+};
+constexpr Size kSizes[] = {{1, 1}, {3, 7}, {17, 64}, {9, 250}, {33, 256}, {5, 768}, {2060, 16}};
+
+// Longest chain of additions in a row sum: C / 32 by a lane, then five by the butterfly; on the CPU
+// at most C. Both errors together, relative to the sum of magnitudes.
+double chain(int C) { return (2 + C + C / 32.0 + 5) * kEps; }
+
+struct Saved {
+    Floats mean, rstd;
+};
+template <class Elem>
+struct Inputs {
+    Elems<Elem> x, branch, w, b, dy;
+    Inputs(int N, int C)
+        : x(random_elems<Elem>(size_t(N) * C, "x", 2)),
+          branch(random_elems<Elem>(size_t(N) * C, "branch")),
+          w(random_elems<Elem>(C, "w")),
+          b(random_elems<Elem>(C, "b")),
+          dy(random_elems<Elem>(size_t(N) * C, "dy")) {}
+};
+
+}  // namespace
+
+TYPED_TEST(layernorm_cuda, forward_agrees_with_the_cpu) {
+    using Elem = TypeParam;
+    for (const auto [N, C] : kSizes)
+        for (size_t shift : {0, 1}) {
+            SCOPED_TRACE(str("N ", N, ", C ", C, ", shifted by ", shift));
+            const size_t n = size_t(N) * C;
+            const Inputs<Elem> in(N, C);
+            const Floats x = widen(in.x), w = widen(in.w), b = widen(in.b);
+            Floats y(n), mean(N), rstd(N);
+            layernorm_forward(y.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N,
+                              C, kNormEps, kCpu);
+            const Device<Elem> gx(in.x, shift), gw(in.w, shift), gb(in.b, shift);
+            Device<Elem> gy(n, shift);
+            Device<float> gmean(N), grstd(N);
+            layernorm_forward<Elem>(gy, gmean, grstd, gx, gw, gb, N, C, kNormEps, kCuda);
+
+            // The mean is off by chain * max |x|, the variance by as much relative to itself; the
+            // output sees both through rstd.
+            const auto row_max = [&, C = C](size_t row) {
+                float m = 0;
+                for (int c = 0; c < C; c++) m = std::fmax(m, std::fabs(x[row * C + c]));
+                return m;
+            };
+            expect_close("mean", gmean.host(), mean,
+                         [&, C = C](size_t i) { return chain(C) * row_max(i); });
+            expect_close("rstd", grstd.host(), rstd, [&, C = C](size_t i) {
+                return (chain(C) * (1 + row_max(i) * rstd[i]) + 4 * kEps) * rstd[i];
+            });
+            expect_close("y", gy.host(), y, [&, C = C](size_t i) {
+                const size_t row = i / C;
+                const double xhat = std::fabs(x[i] - mean[row]) * rstd[row], W = std::fabs(w[i % C]);
+                const double shift_of_mean = chain(C) * row_max(row) * rstd[row];
+                return (shift_of_mean + (shift_of_mean + chain(C)) * xhat) * W +
+                       8 * kEps * (xhat * W + std::fabs(b[i % C])) +
+                       kRounding<Elem> * std::fabs(y[i]);
+            });
+        }
+}
+
+// The fused op is its parts: the rounded sum, then the norm of that. In place as well.
+TYPED_TEST(layernorm_cuda, residual_forward_equals_its_parts) {
+    using Elem = TypeParam;
+    for (const auto [N, C] : kSizes) {
+        SCOPED_TRACE(str("N ", N, ", C ", C));
+        const size_t n = size_t(N) * C;
+        const Inputs<Elem> in(N, C);
+        Elems<Elem> sum(n);
+        for (size_t i = 0; i < n; i++)
+            sum[i] = to_elem<Elem>(to_float(in.x[i]) + to_float(in.branch[i]));
+        const Device<Elem> gsum(sum), gbranch(in.branch), gw(in.w), gb(in.b);
+        Device<Elem> gx(in.x), gy(n), gresidual(n), gy_fused(n);
+        Device<float> gmean(N), grstd(N), gmean_fused(N), grstd_fused(N);
+        layernorm_forward<Elem>(gy, gmean, grstd, gsum, gw, gb, N, C, kNormEps, kCuda);
+        residual_layernorm_forward<Elem>(gresidual, gy_fused, gmean_fused, grstd_fused, gx, gbranch,
+                                         gw, gb, N, C, kNormEps, kCuda);
+        EXPECT_TRUE(same_bits(gresidual.host(), sum));
+        EXPECT_TRUE(same_bits(gy_fused.host(), gy.host()));
+        EXPECT_TRUE(same_bits(gmean_fused.host(), gmean.host()));
+        EXPECT_TRUE(same_bits(grstd_fused.host(), grstd.host()));
+        residual_layernorm_forward<Elem>(gx, gy_fused, gmean_fused, grstd_fused, gx, gbranch, gw,
+                                         gb, N, C, kNormEps, kCuda);
+        EXPECT_TRUE(same_bits(gx.host(), sum)) << "in place";
+    }
+}
+
+TYPED_TEST(layernorm_cuda, backward_agrees_with_the_cpu) {
+    using Elem = TypeParam;
+    for (const auto [N, C] : kSizes)
+        for (size_t shift : {0, 1}) {
+            SCOPED_TRACE(str("N ", N, ", C ", C, ", shifted by ", shift));
+            const size_t n = size_t(N) * C;
+            const Inputs<Elem> in(N, C);
+            const Floats x = widen(in.x), w = widen(in.w), b = widen(in.b), dy = widen(in.dy);
+            Floats y(n), mean(N), rstd(N);
+            layernorm_forward(y.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N,
+                              C, kNormEps, kCpu);
+            // Gradients of parameters are added to what is there.
+            const Floats dw0 = random_elems<float>(C, "dw"), db0 = random_elems<float>(C, "db");
+            Floats dx(n), dw = dw0, db = db0;
+            Floats cpu_ws(layernorm_backward_workspace_bytes(N, C, kCpu) / sizeof(float) + 1);
+            layernorm_backward(dx.data(), dw.data(), db.data(), dy.data(), x.data(), w.data(),
+                               mean.data(), rstd.data(), N, C,
+                               {cpu_ws.data(), cpu_ws.size() * sizeof(float)}, kCpu);
+
+            const Device<Elem> gx(in.x, shift), gw(in.w, shift), gdy(in.dy, shift);
+            const Device<float> gmean(mean), grstd(rstd);
+            Device<Elem> gdx(n, shift);
+            Device<float> gdw(dw0), gdb(db0);
+            Scratch ws(layernorm_backward_workspace_bytes(N, C, kCuda));
+            layernorm_backward<Elem>(gdx, gdw, gdb, gdy, gx, gw, gmean, grstd, N, C, ws, kCuda);
+
+            const auto xhat = [&, C = C](size_t i) { return (x[i] - mean[i / C]) * rstd[i / C]; };
+            expect_close("dx", gdx.host(), dx, [&, C = C](size_t i) {
+                const size_t row = i / C;
+                double g = 0, gx_sum = 0;
+                for (int c = 0; c < C; c++) {
+                    const double gc = std::fabs(double(dy[row * C + c]) * w[c]);
+                    g += gc / C;
+                    gx_sum += gc * std::fabs(xhat(row * C + c)) / C;
+                }
+                const double own = std::fabs(double(dy[i]) * w[i % C]), h = std::fabs(xhat(i));
+                return (8 * kEps * own + chain(C) * (g + h * gx_sum) + 8 * kEps * (g + h * gx_sum)) *
+                           rstd[row] + kRounding<Elem> * std::fabs(dx[i]);
+            });
+            // A column sum has N terms of which each may pass N additions.
+            const double column = (2.0 * N + 16) * kEps;
+            Floats dw_terms(C), db_terms(C);
+            for (size_t i = 0; i < n; i++) {
+                dw_terms[i % C] += std::fabs(dy[i] * xhat(i));
+                db_terms[i % C] += std::fabs(dy[i]);
+            }
+            expect_close("dw", gdw.host(), dw, [&](size_t c) {
+                return column * (dw_terms[c] + std::fabs(dw0[c]));
+            });
+            expect_close("db", gdb.host(), db, [&](size_t c) {
+                return column * (db_terms[c] + std::fabs(db0[c]));
+            });
+
+            // The fused backward adds the same dx to what is there, and the same dw and db.
+            const auto dres0 = random_elems<Elem>(n, "dresidual");
+            Device<Elem> gdres(dres0, shift);
+            Device<float> gdw2(dw0), gdb2(db0);
+            residual_layernorm_backward<Elem>(gdres, gdw2, gdb2, gdy, gx, gw, gmean, grstd, N, C,
+                                              ws, kCuda);
+            EXPECT_TRUE(same_bits(gdw2.host(), gdw.host()));
+            EXPECT_TRUE(same_bits(gdb2.host(), gdb.host()));
+            const Floats alone = widen(gdx.host());
+            Floats expected(n);
+            for (size_t i = 0; i < n; i++) expected[i] = to_float(dres0[i]) + alone[i];
+            expect_close("dresidual", gdres.host(), expected, [&](size_t i) {
+                return kRounding<Elem> * (std::fabs(alone[i]) + std::fabs(expected[i])) + kEps;
+            });
+        }
+}
