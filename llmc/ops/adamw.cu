@@ -74,7 +74,8 @@ __device__ __forceinline__ void low_copy(bf16* low, const Quad<float>& p, size_t
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const int word = shift + k;
-            out[k] = round_stochastic(p[k], word < 4 ? word_of(first, word) : word_of(second, word - 4));
+            out[k] =
+                round_stochastic(p[k], word < 4 ? word_of(first, word) : word_of(second, word - 4));
         }
     }
     if (whole) {
@@ -150,7 +151,7 @@ void adamw_update(float* p, Elem* low, float* m, float* v, float* grad, const fl
     // The bias corrections in double: 1 - beta^t cancels when beta is near 1.
     const float fix_m = float(1 / (1 - std::pow(double(hyper.beta1), double(hyper.t))));
     const float fix_v = float(1 / (1 - std::pow(double(hyper.beta2), double(hyper.t))));
-    const Constants constants{hyper.lr,        hyper.beta1, hyper.beta2, 1.f - hyper.beta1,
+    const Constants constants{hyper.lr,          hyper.beta1, hyper.beta2, 1.f - hyper.beta1,
                               1.f - hyper.beta2, fix_m,       fix_v,       hyper.eps,
                               hyper.weight_decay};
     const bool aligned = quad_aligned(p) && quad_aligned(m) && quad_aligned(v) &&

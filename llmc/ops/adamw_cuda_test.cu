@@ -25,7 +25,9 @@ struct Updated {
     Elems<Elem> low;
     Updated(const State& s, size_t from, size_t n, float scale, RoundingKey key, size_t shift = 0,
             AdamW hyper = kHyper) {
-        const auto part = [&](const Floats& x) { return Floats(x.begin() + from, x.begin() + from + n); };
+        const auto part = [&](const Floats& x) {
+            return Floats(x.begin() + from, x.begin() + from + n);
+        };
         Device<float> gp(part(s.p), shift), gm(part(s.m), shift), gv(part(s.v), shift),
             ggrad(part(s.grad), shift);
         const Device<float> gscale(Floats{scale});
@@ -45,7 +47,8 @@ TEST(adamw_cuda, has_the_bits_of_the_cpu_at_any_size_and_alignment) {
             const Updated<bf16> u(s, 0, n, 0.7f, {}, shift);
             const Updated<float> f(s, 0, n, 0.7f, {}, shift);
             const float scale = 0.7f;
-            adamw_update(s.p.data(), s.m.data(), s.v.data(), s.grad.data(), &scale, n, kHyper, kCpu);
+            adamw_update(s.p.data(), s.m.data(), s.v.data(), s.grad.data(), &scale, n, kHyper,
+                         kCpu);
             EXPECT_TRUE(same_bits(u.p, s.p)) << n;
             EXPECT_TRUE(same_bits(u.m, s.m)) << n;
             EXPECT_TRUE(same_bits(u.v, s.v)) << n;

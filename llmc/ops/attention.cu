@@ -36,8 +36,10 @@ __global__ void __launch_bounds__(32 * kDeltaWarps, 4)
 }
 
 AttentionShape shape_of(int B, int T, int H, int KV, int HS) {
-    CHECK(KV > 0 && H % KV == 0, Exit::Usage, "attention: query heads must be a multiple of "
-          "key/value heads", str(H, " and ", KV));
+    CHECK(KV > 0 && H % KV == 0, Exit::Usage,
+          "attention: query heads must be a multiple of "
+          "key/value heads",
+          str(H, " and ", KV));
     CHECK(HS <= simt::kMostHS, Exit::Usage, "attention: head size too large for CUDA", str(HS),
           str("at most ", simt::kMostHS));
     return {B, T, H, KV, HS, 1 / std::sqrt(float(HS))};
@@ -51,7 +53,9 @@ bool tensor_cores_serve(int HS, const P*... p) {
 
 }  // namespace
 
-size_t attention_forward_workspace_bytes(int, int, int, int, int, CudaStream) { return 0; }
+size_t attention_forward_workspace_bytes(int, int, int, int, int, CudaStream) {
+    return 0;
+}
 
 template <class Elem>
 void attention_forward(Elem* out, float* lse, const Elem* qkv, int B, int T, int H, int KV, int HS,

@@ -10,46 +10,98 @@ struct Size {
 };
 // bf16 with head size 64 or 128 runs on tensor cores, everything else on plain arithmetic. T below,
 // at and beyond the tiles of 32, 64 and 128.
-constexpr Size kTensorCoreSizes[] = {{1, 1, 1, 1, 64},   {2, 64, 2, 2, 64},  {1, 129, 2, 1, 64},
-                                     {1, 200, 1, 1, 64}, {1, 63, 4, 2, 64},  {1, 65, 2, 2, 128},
+constexpr Size kTensorCoreSizes[] = {{1, 1, 1, 1, 64},   {2, 64, 2, 2, 64}, {1, 129, 2, 1, 64},
+                                     {1, 200, 1, 1, 64}, {1, 63, 4, 2, 64}, {1, 65, 2, 2, 128},
                                      {1, 150, 2, 1, 128}};
-constexpr Size kPlainSizes[] = {{1, 1, 1, 1, 8},  {2, 33, 2, 2, 16}, {1, 70, 4, 2, 5},
+constexpr Size kPlainSizes[] = {{1, 1, 1, 1, 8},   {2, 33, 2, 2, 16},  {1, 70, 4, 2, 5},
                                 {1, 40, 2, 1, 64}, {1, 37, 1, 1, 128}, {1, 35, 2, 2, 200},
                                 {1, 33, 1, 1, 256}};
 
-// Everything the CPU computes, in fp32, from the same (rounded) inputs.
+// What the CPU computes from the same (rounded) inputs, and how far a correct kernel may be off.
+//
+// One score is a sum of HS products and a scaling: off by e_s = (HS + 4) eps times its magnitudes;
+// its weight P by e_p = 2 e_s + 16 eps of itself (the log-sum-exp moves with the scores), and by
+// 2^-8 more where it is rounded to bf16 as an operand of tensor cores. Sums over T add T eps.
+//   out: sum_u P |v| times that.   dv: sum_t P |dout| times that.
+//   dS = P (dP - D): dP = dout . v is off by HS eps of its magnitudes; D = dout . out likewise, and
+//   by the rounding of the stored out. dS inherits e_p, and is rounded to bf16 itself.
+//   dq, dk: sums of those errors times |k|, |q|, times the scale.
 template <class Elem>
 struct Reference {
     Elems<Elem> qkv, dout;
     Floats out, lse, dqkv;
+    std::vector<double> lse_bound, out_bound, dqkv_bound;
+
     Reference(Size z, float std)
         : qkv(random_elems<Elem>(size_t(z.B) * z.T * (z.H + 2 * z.KV) * z.HS, "qkv", std)),
           dout(random_elems<Elem>(size_t(z.B) * z.T * z.H * z.HS, "dout")),
           out(dout.size()),
           lse(size_t(z.B) * z.H * z.T),
-          dqkv(qkv.size()) {
+          dqkv(qkv.size()),
+          lse_bound(lse.size()),
+          out_bound(out.size()),
+          dqkv_bound(qkv.size()) {
         const auto [B, T, H, KV, HS] = z;
         Floats ws(std::max(attention_forward_workspace_bytes(B, T, H, KV, HS, kCpu),
-                           attention_backward_workspace_bytes(B, T, H, KV, HS, kCpu)) / 4 + 1);
+                           attention_backward_workspace_bytes(B, T, H, KV, HS, kCpu)) /
+                      4 +
+                  1);
         const Workspace w{ws.data(), ws.size() * 4};
         const Floats q = widen(qkv), d = widen(dout);
         attention_forward(out.data(), lse.data(), q.data(), B, T, H, KV, HS, w, kCpu);
         attention_backward(dqkv.data(), d.data(), q.data(), out.data(), lse.data(), B, T, H, KV, HS,
                            w, kCpu);
+        for (int b = 0; b < B; b++)
+            for (int h = 0; h < H; h++) add_bounds(z, b, h, q, d);
+        for (size_t i = 0; i < out.size(); i++) out_bound[i] += kRounding<Elem> * std::fabs(out[i]);
+        for (size_t i = 0; i < dqkv.size(); i++)
+            dqkv_bound[i] += kRounding<Elem> * std::fabs(dqkv[i]);
+    }
+
+    void add_bounds(Size z, int b, int h, const Floats& q, const Floats& d) {
+        const auto [B, T, H, KV, HS] = z;
+        const bool tensor_cores = std::is_same_v<Elem, bf16> && (HS == 64 || HS == 128);
+        const double operand = tensor_cores ? 0x1p-8 : 0, scale = 1 / std::sqrt(double(HS));
+        const int row = (H + 2 * KV) * HS, kv = h / (H / KV);
+        const auto at = [&, HS = HS, T = T](int t, int head) {
+            return size_t(b * T + t) * row + head * HS;
+        };
+        for (int t = 0; t < T; t++) {
+            const size_t qt = at(t, h), ot = (size_t(b * T + t) * H + h) * HS;
+            double D = 0, D_size = 0;
+            for (int i = 0; i < HS; i++) {
+                D += double(d[ot + i]) * out[ot + i];
+                D_size += std::fabs(double(d[ot + i]) * out[ot + i]);
+            }
+            const double e_D = (HS * kEps + kRounding<Elem>)*D_size;
+            double& e_lse = lse_bound[(size_t(b) * H + h) * T + t];
+            e_lse = (T + 16) * kEps + 4 * kEps * std::fabs(lse[(size_t(b) * H + h) * T + t]);
+            for (int u = 0; u <= t; u++) {
+                const size_t ku = at(u, H + kv), vu = at(u, H + KV + kv);
+                double S = 0, S_size = 0, dP = 0, dP_size = 0;
+                for (int i = 0; i < HS; i++) {
+                    S += double(q[qt + i]) * q[ku + i] * scale;
+                    S_size += std::fabs(double(q[qt + i]) * q[ku + i]) * scale;
+                    dP += double(d[ot + i]) * q[vu + i];
+                    dP_size += std::fabs(double(d[ot + i]) * q[vu + i]);
+                }
+                const double P = std::exp(S - lse[(size_t(b) * H + h) * T + t]);
+                const double e_s = (HS + 4) * kEps * S_size;
+                const double e_p = 2 * e_s + (T + 16) * kEps;
+                const double e_dS = P * (e_p * std::fabs(dP - D) + HS * kEps * dP_size + e_D) +
+                                    operand * P * std::fabs(dP - D);
+                e_lse += P * e_s;
+                for (int i = 0; i < HS; i++) {
+                    out_bound[ot + i] += P * (e_p + operand) * std::fabs(q[vu + i]);
+                    dqkv_bound[qt + i] += e_dS * scale * std::fabs(q[ku + i]);
+                    dqkv_bound[ku + i] += e_dS * scale * std::fabs(q[qt + i]);
+                    dqkv_bound[vu + i] += P * (e_p + operand) * std::fabs(d[ot + i]);
+                }
+            }
+        }
     }
 };
 
-template <class Elem>
-float largest(const std::vector<Elem>& x) {
-    float m = 0;
-    for (const Elem v : x) m = std::fmax(m, std::fabs(to_float(v)));
-    return m;
-}
-
-// Forward. A score is a sum of HS products, then scaled: off by (HS + 4) eps times the sum of
-// magnitudes over sqrt(HS); a weight is off by as much, relatively. out averages v, so with
-// normalised weights every term's error is bounded by max |v| times that, plus T additions. Where P
-// is rounded to bf16 (tensor cores), 2^-8 max |v| more, and the output's own rounding.
 template <class Elem>
 void check_forward(Size z, float std = 1) {
     const auto [B, T, H, KV, HS] = z;
@@ -60,22 +112,10 @@ void check_forward(Size z, float std = 1) {
     Device<float> lse(ref.lse.size());
     Scratch ws(attention_forward_workspace_bytes(B, T, H, KV, HS, kCuda));
     attention_forward<Elem>(out, lse, qkv, B, T, H, KV, HS, ws, kCuda);
-
-    const double most = largest(ref.qkv);
-    const double score = (HS + 4) * kEps * std * std * 2 * std::sqrt(double(HS));
-    const double weight = 2 * score + (T + 16) * kEps;
-    expect_close("lse", lse.host(), ref.lse,
-                 [&](size_t i) { return weight + 4 * kEps * std::fabs(ref.lse[i]); });
-    const double p_rounding = std::is_same_v<Elem, bf16> ? 0x1p-8 : 0;
-    expect_close("out", out.host(), ref.out, [&](size_t i) {
-        return 2 * (weight + p_rounding) * most + kRounding<Elem> * std::fabs(ref.out[i]);
-    });
+    expect_close("lse", lse.host(), ref.lse, [&](size_t i) { return ref.lse_bound[i]; });
+    expect_close("out", out.host(), ref.out, [&](size_t i) { return ref.out_bound[i]; });
 }
 
-// Backward. dS = P (dout v^T - D): dP and D are sums of HS products of normal numbers, about
-// sqrt(HS) large; with P and dS rounded to bf16 each term of dq, dk, dv is off by 2 * 2^-8 of
-// itself, and so is the stored out that enters D. Sums of |P| over keys are 1 (dq); over queries
-// (dk, dv) they are counted: column[u] = sum_t P[t,u] <= 1 + log T + fluctuations, here at most 16.
 template <class Elem>
 void check_backward(Size z, float std = 1) {
     const auto [B, T, H, KV, HS] = z;
@@ -86,21 +126,7 @@ void check_backward(Size z, float std = 1) {
     Device<Elem> dqkv(ref.dqkv.size());
     Scratch ws(attention_backward_workspace_bytes(B, T, H, KV, HS, kCuda));
     attention_backward<Elem>(dqkv, dout, qkv, out, lse, B, T, H, KV, HS, ws, kCuda);
-
-    const double rounding = std::is_same_v<Elem, bf16> ? 3 * 0x1p-8 : 0;
-    const double relative = rounding + (2 * HS + T + 32) * kEps;
-    const double most = largest(ref.qkv), dout_most = largest(ref.dout);
-    const double ds = std::sqrt(double(HS)) * dout_most * most;
-    const double group = double(H) / KV, columns = std::fmin(T, 16.);
-    const int packed = (H + 2 * KV) * HS;
-    expect_close("dqkv", dqkv.host(), ref.dqkv, [&, H = H, KV = KV, HS = HS](size_t i) {
-        const int c = int(i % packed);
-        const double q_or_k = relative * ds * most / std::sqrt(double(HS));
-        const double t = c < H * HS ? q_or_k
-                         : c < (H + KV) * HS ? group * columns * q_or_k
-                                             : group * columns * relative * dout_most;
-        return t + kRounding<Elem> * std::fabs(ref.dqkv[i]);
-    });
+    expect_close("dqkv", dqkv.host(), ref.dqkv, [&](size_t i) { return ref.dqkv_bound[i]; });
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ __device__ __forceinline__ void scores_step(float (&scores)[kMI][kN / 8][4],
 #pragma unroll
     for (int n = 0; n < kN / 16; n++) {
         uint32_t b[4];
-        ldmatrix_x4(b, tile + swizzled<kHS>(n * 16 + lane / 16 * 8 + lane % 8,
-                                            2 * k + lane / 8 % 2));
+        ldmatrix_x4(b,
+                    tile + swizzled<kHS>(n * 16 + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
         const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
 #pragma unroll
         for (int m = 0; m < kMI; m++) {
@@ -135,8 +135,8 @@ __device__ __forceinline__ void rows_store(bf16* dst, int stride, int first, int
 #pragma unroll
             for (int n = 0; n < kHS / 8; n++) {
                 const int row = row0 + 16 * m + 8 * j + lane / 4;
-                const uint32_t pair = pack_bf16(acc[m][n][2 * j] * factor[m][j],
-                                                acc[m][n][2 * j + 1] * factor[m][j]);
+                const uint32_t pair =
+                    pack_bf16(acc[m][n][2 * j] * factor[m][j], acc[m][n][2 * j + 1] * factor[m][j]);
                 *reinterpret_cast<uint32_t*>(staging + swizzled<kHS>(row, n) + lane % 4 * 2) = pair;
             }
     __syncwarp();

@@ -63,12 +63,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int first = blockIdx.x * kM, mine = first + 16 * warp;
     const int kv = blockIdx.y, b = blockIdx.z, group = p.H / p.KV;
 
-    bf16* sk = dyn_smem<bf16>();                                    // (kM, kHS)
-    bf16* sv = sk + kM * kHS;                                       // (kM, kHS)
-    bf16* sq = sv + kM * kHS;                                       // (kStages, kN, kHS)
-    bf16* sdo = sq + kStages * kStage;                              // (kStages, kN, kHS)
-    float* slse = reinterpret_cast<float*>(sdo + kStages * kStage); // (kStages, kN)
-    float* sdelta = slse + kStages * kN;                            // (kStages, kN)
+    bf16* sk = dyn_smem<bf16>();                                     // (kM, kHS)
+    bf16* sv = sk + kM * kHS;                                        // (kM, kHS)
+    bf16* sq = sv + kM * kHS;                                        // (kStages, kN, kHS)
+    bf16* sdo = sq + kStages * kStage;                               // (kStages, kN, kHS)
+    float* slse = reinterpret_cast<float*>(sdo + kStages * kStage);  // (kStages, kN)
+    float* sdelta = slse + kStages * kN;                             // (kStages, kN)
 
     // All query tiles from the diagonal on, of all heads of the group, in one loop.
     const int tile0 = first / kN, tiles = ceil_div(p.T, kN) - tile0, rounds = group * tiles;
@@ -148,10 +148,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int h = blockIdx.y, b = blockIdx.z;
     const bf16 *keys = qkv + p.key_at(b, p.kv_head(h)), *values = qkv + p.value_at(b, p.kv_head(h));
 
-    bf16* sq = dyn_smem<bf16>();        // (kM, kHS)
-    bf16* sdo = sq + kM * kHS;          // (kM, kHS)
-    bf16* sk = sdo + kM * kHS;          // (kStages, kN, kHS)
-    bf16* sv = sk + kStages * kStage;   // (kStages, kN, kHS)
+    bf16* sq = dyn_smem<bf16>();       // (kM, kHS)
+    bf16* sdo = sq + kM * kHS;         // (kM, kHS)
+    bf16* sk = sdo + kM * kHS;         // (kStages, kN, kHS)
+    bf16* sv = sk + kStages * kStage;  // (kStages, kN, kHS)
     const auto fetch = [&](int tile) {
         const int at = tile % kStages * kStage;
         tile_fetch<kHS, kN>(sk + at, keys, p.packed(), tile * kN, p.T);
@@ -185,7 +185,8 @@ __global__ void __launch_bounds__(kThreads, 2)
         }
         const int u0 = tile * kN;
         if (u0 < mine + 16) {  // else all keys lie behind all queries of this warp
-            const bf16 *tile_k = sk + tile % kStages * kStage, *tile_v = sv + tile % kStages * kStage;
+            const bf16 *tile_k = sk + tile % kStages * kStage,
+                       *tile_v = sv + tile % kStages * kStage;
             float w[1][kN / 8][4] = {}, dw[1][kN / 8][4] = {};
             q.times_transposed(w, tile_k);
             dout_rows.times_transposed(dw, tile_v);

@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(kThreads, Tile::kBlocks)
     const int warp_row = warp * 16 * kMI, mine = first + warp_row;
     const bf16 *k = qkv + p.key_at(b, p.kv_head(h)), *v = qkv + p.value_at(b, p.kv_head(h));
 
-    bf16* sq = dyn_smem<bf16>();             // (kM, kHS)
-    bf16* sk = sq + kM * kHS;                // (kStages, kN, kHS)
-    bf16* sv = sk + kStages * kN * kHS;      // (kStages, kN, kHS)
+    bf16* sq = dyn_smem<bf16>();         // (kM, kHS)
+    bf16* sk = sq + kM * kHS;            // (kStages, kN, kHS)
+    bf16* sv = sk + kStages * kN * kHS;  // (kStages, kN, kHS)
     const auto fetch = [&](int tile) {
         const int stage = tile % kStages * kN * kHS;
         tile_fetch<kHS, kN>(sk + stage, k, p.packed(), tile * kN, p.T);
@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kThreads, Tile::kBlocks)
 
         const int u0 = tile * kN;
         if (u0 < mine + 16 * kMI) {  // else all keys lie behind all queries of this warp
-            const bf16 *tile_k = sk + tile % kStages * kN * kHS, *tile_v = sv + tile % kStages * kN * kHS;
+            const bf16 *tile_k = sk + tile % kStages * kN * kHS,
+                       *tile_v = sv + tile % kStages * kN * kHS;
             float s[kMI][kN / 8][4] = {};
             if constexpr (Tile::kQueryRegisters) {
 #pragma unroll
@@ -118,7 +119,8 @@ __global__ void __launch_bounds__(kThreads, Tile::kBlocks)
                             const int query = mine + 16 * m + lane / 4 + i / 2 * 8;
                             if (key > query) s[m][n][i] = -INFINITY;
                         }
-            // Tile 0 holds key 0, which every query sees: the maximum is finite from then on.
+                        // Tile 0 holds key 0, which every query sees: the maximum is finite from
+                        // then on.
 #pragma unroll
             for (int m = 0; m < kMI; m++)
 #pragma unroll

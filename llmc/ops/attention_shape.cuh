@@ -23,9 +23,7 @@ struct AttentionShape {
     __device__ __forceinline__ size_t out_at(int b, int h) const {
         return size_t(b) * T * width() + size_t(h) * HS;
     }
-    __device__ __forceinline__ size_t lse_at(int b, int h) const {
-        return (size_t(b) * H + h) * T;
-    }
+    __device__ __forceinline__ size_t lse_at(int b, int h) const { return (size_t(b) * H + h) * T; }
     // The key/value head that query head h reads.
     __device__ __forceinline__ int kv_head(int h) const { return h / (H / KV); }
 };

@@ -17,7 +17,9 @@ namespace simt {
 constexpr int kRows = 4, kTile = 32, kMostWarps = 8, kMostHS = 256;
 
 // Rows of a tile in shared memory start at an odd distance: 32 lanes on 32 rows hit 32 banks.
-__host__ __device__ constexpr int pitch(int HS) { return HS | 1; }
+__host__ __device__ constexpr int pitch(int HS) {
+    return HS | 1;
+}
 
 // tile[i] = rows first + i of src, zeros at and beyond row T.
 template <class Elem>
@@ -64,13 +66,15 @@ __device__ __forceinline__ void rows_add(float (&acc)[kRows][kChunks], const flo
 template <int kChunks, class Elem>
 __device__ __forceinline__ void rows_store(Elem* dst, size_t stride, int first,
                                            const float (&acc)[kRows][kChunks],
-                                           const float (&factor)[kRows], int lane, const AttentionShape& p) {
+                                           const float (&factor)[kRows], int lane,
+                                           const AttentionShape& p) {
 #pragma unroll
     for (int r = 0; r < kRows; r++)
 #pragma unroll
         for (int i = 0; i < kChunks; i++)
             if (first + r < p.T && lane + 32 * i < p.HS)
-                dst[size_t(first + r) * stride + lane + 32 * i] = as_elem<Elem>(factor[r] * acc[r][i]);
+                dst[size_t(first + r) * stride + lane + 32 * i] =
+                    as_elem<Elem>(factor[r] * acc[r][i]);
 }
 
 // Blocks: (query tiles, H, B), the last queries, which have most to do, first.
@@ -84,9 +88,9 @@ __global__ void __launch_bounds__(32 * kMostWarps, 1)
     const Elem *q = qkv + p.query_at(b, h), *k = qkv + p.key_at(b, p.kv_head(h)),
                *v = qkv + p.value_at(b, p.kv_head(h));
 
-    float* sq = dyn_smem<float>();            // (rows, pitch)
-    float* sk = sq + rows * pitch(p.HS);      // (kTile, pitch)
-    float* sv = sk + kTile * pitch(p.HS);     // (kTile, pitch)
+    float* sq = dyn_smem<float>();         // (rows, pitch)
+    float* sk = sq + rows * pitch(p.HS);   // (kTile, pitch)
+    float* sv = sk + kTile * pitch(p.HS);  // (kTile, pitch)
     float* weights = sv + kTile * pitch(p.HS) + warp * kRows * 32;
     const float* my_q = sq + warp * kRows * pitch(p.HS);
     tile_load(sq, q, p.packed(), first, rows, p);
@@ -121,11 +125,9 @@ __global__ void __launch_bounds__(32 * kMostWarps, 1)
 #pragma unroll
     for (int r = 0; r < kRows; r++) {
         factor[r] = 1 / sum[r];
-        if (lane == 0 && mine + r < p.T)
-            lse[p.lse_at(b, h) + mine + r] = most[r] + logf(sum[r]);
+        if (lane == 0 && mine + r < p.T) lse[p.lse_at(b, h) + mine + r] = most[r] + logf(sum[r]);
     }
-    rows_store(out + p.out_at(b, h), p.width(), mine, acc, factor,
-               lane, p);
+    rows_store(out + p.out_at(b, h), p.width(), mine, acc, factor, lane, p);
 }
 
 // dq. Blocks: (query tiles, H, B).
@@ -140,10 +142,10 @@ __global__ void __launch_bounds__(32 * kMostWarps, 1)
     const Elem *q = qkv + p.query_at(b, h), *k = qkv + p.key_at(b, p.kv_head(h)),
                *v = qkv + p.value_at(b, p.kv_head(h));
 
-    float* sq = dyn_smem<float>();            // (rows, pitch)
-    float* sdo = sq + rows * pitch(p.HS);     // (rows, pitch)
-    float* sk = sdo + rows * pitch(p.HS);     // (kTile, pitch)
-    float* sv = sk + kTile * pitch(p.HS);     // (kTile, pitch)
+    float* sq = dyn_smem<float>();         // (rows, pitch)
+    float* sdo = sq + rows * pitch(p.HS);  // (rows, pitch)
+    float* sk = sdo + rows * pitch(p.HS);  // (kTile, pitch)
+    float* sv = sk + kTile * pitch(p.HS);  // (kTile, pitch)
     float* weights = sv + kTile * pitch(p.HS) + warp * kRows * 32;
     tile_load(sq, q, p.packed(), first, rows, p);
     tile_load(sdo, dout + p.out_at(b, h), p.width(), first, rows, p);
@@ -185,10 +187,10 @@ __global__ void __launch_bounds__(32 * kMostWarps, 1)
     const int first = blockIdx.x * rows, mine = first + warp * kRows;
     const int kv = blockIdx.y, b = blockIdx.z, group = p.H / p.KV;
 
-    float* sk = dyn_smem<float>();            // (rows, pitch)
-    float* sv = sk + rows * pitch(p.HS);      // (rows, pitch)
-    float* sq = sv + rows * pitch(p.HS);      // (kTile, pitch)
-    float* sdo = sq + kTile * pitch(p.HS);    // (kTile, pitch)
+    float* sk = dyn_smem<float>();          // (rows, pitch)
+    float* sv = sk + rows * pitch(p.HS);    // (rows, pitch)
+    float* sq = sv + rows * pitch(p.HS);    // (kTile, pitch)
+    float* sdo = sq + kTile * pitch(p.HS);  // (kTile, pitch)
     float* weights = sdo + kTile * pitch(p.HS) + warp * kRows * 32;
     tile_load(sk, qkv + p.key_at(b, kv), p.packed(), first, rows, p);
     tile_load(sv, qkv + p.value_at(b, kv), p.packed(), first, rows, p);
@@ -198,8 +200,7 @@ __global__ void __launch_bounds__(32 * kMostWarps, 1)
         for (int t0 = first / kTile * kTile; t0 < p.T; t0 += kTile) {
             __syncthreads();
             tile_load(sq, qkv + p.query_at(b, h), p.packed(), t0, kTile, p);
-            tile_load(sdo, dout + p.out_at(b, h), p.width(), t0,
-                      kTile, p);
+            tile_load(sdo, dout + p.out_at(b, h), p.width(), t0, kTile, p);
             __syncthreads();
             const int t = t0 + lane;
             const size_t at = p.lse_at(b, h) + t;
@@ -223,7 +224,9 @@ __global__ void __launch_bounds__(32 * kMostWarps, 1)
 
 // ---- launches
 // Warps a block: fewer for wide heads, whose rows need more shared memory.
-inline int warps(int HS) { return HS > 128 ? 4 : 8; }
+inline int warps(int HS) {
+    return HS > 128 ? 4 : 8;
+}
 
 // Bytes of shared memory with `own` matrices of the block's rows besides the two tiles.
 inline size_t shared_bytes(int HS, int own) {

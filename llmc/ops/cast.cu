@@ -32,7 +32,7 @@ void cast_launch(To* y, const From* x, size_t n, CudaStream s) {
            quad_aligned(y) && quad_aligned(x));
 }
 
-} // namespace
+}  // namespace
 
 void cast(bf16* y, const float* x, size_t n, CudaStream s) {
     cast_launch(y, x, n, s);

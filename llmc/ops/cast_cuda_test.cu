@@ -13,8 +13,10 @@ TEST(cast_cuda, widens_every_bf16_exactly) {
     cast(expected.data(), x.data(), x.size(), kCpu);
     const Floats y = dy.host();
     for (size_t i = 0; i < y.size(); i++) {
-        if (std::isnan(expected[i])) EXPECT_TRUE(std::isnan(y[i])) << i;
-        else EXPECT_EQ(y[i], expected[i]) << i;
+        if (std::isnan(expected[i]))
+            EXPECT_TRUE(std::isnan(y[i])) << i;
+        else
+            EXPECT_EQ(y[i], expected[i]) << i;
     }
 }
 
@@ -25,7 +27,9 @@ TEST(cast_cuda, rounds_as_the_cpu_at_any_size_and_alignment) {
             for (size_t i = 0; i < n; i++) {
                 // Upper half arbitrary but finite, lower half at, below and above the tie.
                 const uint32_t high = uint32_t(random_bits(1, name_hash("cast"), i)) & 0xbf7f0000u;
-                x[i] = std::bit_cast<float>(high | (i % 3 == 0 ? 0x8000u : i % 3 == 1 ? 0x7fffu : 0x8001u));
+                x[i] = std::bit_cast<float>(high | (i % 3 == 0   ? 0x8000u
+                                                    : i % 3 == 1 ? 0x7fffu
+                                                                 : 0x8001u));
             }
             const Device<float> dx(x, shift);
             Device<bf16> dy(n, shift);

@@ -27,7 +27,8 @@ void check(int N, int V, int Vp, size_t shift = 0, float std = 3) {
     if (N > 2) targets[2] = V - 1;
     const float scale = 1.f / 7;
     Floats dlogits = widen(logits), losses(N);
-    classifier_forward_backward(losses.data(), dlogits.data(), targets.data(), scale, N, V, Vp, kCpu);
+    classifier_forward_backward(losses.data(), dlogits.data(), targets.data(), scale, N, V, Vp,
+                                kCpu);
 
     const Device<int> gtargets(targets);
     Device<Elem> glogits(logits, shift);
@@ -41,9 +42,8 @@ void check(int N, int V, int Vp, size_t shift = 0, float std = 3) {
     // to 512 + V / 512 on the CPU; an exponential is off by its argument's rounding, |x - max|.
     const double range = 2 * 5.5 * std, sum = (V / 512.0 + 10 + 512 + V / 512.0) * kEps;
     const double relative = sum + (range + 4) * 2 * kEps;
-    expect_close("losses", glosses.host(), losses, [&](size_t n) {
-        return relative + 4 * kEps * (std::fabs(losses[n]) + range);
-    });
+    expect_close("losses", glosses.host(), losses,
+                 [&](size_t n) { return relative + 4 * kEps * (std::fabs(losses[n]) + range); });
     const Elems<Elem> found = glogits.host();
     expect_close("dlogits", found, dlogits, [&](size_t i) {
         const bool target = targets[i / Vp] == int(i % Vp);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,10 @@ using Elems = std::vector<Elem>;
 
 template <class Elem>
 Elem to_elem(float x) {
-    if constexpr (std::is_same_v<Elem, bf16>) return to_bf16(x);
-    else return x;
+    if constexpr (std::is_same_v<Elem, bf16>)
+        return to_bf16(x);
+    else
+        return x;
 }
 template <class Elem>
 Elems<Elem> narrow(const Floats& x) {
@@ -58,7 +61,9 @@ template <class T>
 class Device {
   public:
     explicit Device(const std::vector<T>& host, size_t shift = 0)
-        : n_(host.size()), shift_(shift), base_(static_cast<T*>(memory_alloc(bytes(), "test", kCuda))) {
+        : n_(host.size()),
+          shift_(shift),
+          base_(static_cast<T*>(memory_alloc(bytes(), "test", kCuda))) {
         std::vector<T> all(n_ + 2 * kStrip);
         std::memset(static_cast<void*>(all.data()), kPattern, bytes());
         std::copy(host.begin(), host.end(), all.begin() + kStrip + shift_);
@@ -115,8 +120,17 @@ template <class Elem>
 constexpr double kRounding = std::is_same_v<Elem, bf16> ? 0x1p-8 : 0x1p-24;
 constexpr double kEps = 0x1p-24;
 
-// |found - expected| <= tolerance(i) everywhere; a NaN fails. The worst share of the tolerance is
-// recorded as a property of the test.
+// Keeps the largest value of this name as a property of the running test (--gtest_output=xml:F).
+inline void record_largest(const std::string& name, double value) {
+    static std::map<std::string, double> largest;
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    double& most = largest[str(test->test_suite_name(), ".", test->name(), " ", name)];
+    most = std::max(most, value);
+    testing::Test::RecordProperty(name, str(most));
+}
+
+// |found - expected| <= tolerance(i) everywhere; a NaN fails. The largest error and its share of
+// the tolerance are recorded.
 template <class Elem>
 void expect_close(const char* what, const Elems<Elem>& found, const Floats& expected,
                   const std::function<double(size_t)>& tolerance) {
@@ -132,8 +146,8 @@ void expect_close(const char* what, const Elems<Elem>& found, const Floats& expe
         error = std::max(error, e);
     }
     EXPECT_EQ(failures, 0) << what << ": elements out of " << found.size();
-    testing::Test::RecordProperty(std::string(what) + "_share_of_tolerance", str(worst));
-    testing::Test::RecordProperty(std::string(what) + "_max_error", str(error));
+    record_largest(std::string(what) + " share of tolerance", worst);
+    record_largest(std::string(what) + " error", error);
 }
 
 template <class T>

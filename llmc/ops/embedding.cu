@@ -39,12 +39,12 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 // ---- backward: the workspace, all int
 struct Buckets {
-    int* count;    // (V)  how often each token occurs
-    int* start;    // (V)  where its positions start in the two lists below
-    int* used;     // (1)  length of the lists so far
-    int* arrival;  // (N)  position n was the arrival[n]-th of its token to be counted
-    int* unsorted; // (N)  positions by token, in no particular order inside one
-    int* sorted;   // (N)  positions by token, ascending inside each
+    int* count;     // (V)  how often each token occurs
+    int* start;     // (V)  where its positions start in the two lists below
+    int* used;      // (1)  length of the lists so far
+    int* arrival;   // (N)  position n was the arrival[n]-th of its token to be counted
+    int* unsorted;  // (N)  positions by token, in no particular order inside one
+    int* sorted;    // (N)  positions by token, ascending inside each
 };
 Buckets buckets_at(void* workspace, size_t N, size_t V) {
     int* p = static_cast<int*>(workspace);
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     row_quad_store<kAligned>(dwpe + t * C, c, C, sum);
 }
 
-} // namespace
+}  // namespace
 
 template <class Elem>
 void embedding_forward(Elem* x, const int* tokens, const Elem* wte, const Elem* wpe, int B, int T,
@@ -150,7 +150,7 @@ void embedding_backward(float* dwte, float* dwpe, const Elem* dx, const int* tok
     const int N = B * T, row_quads = ceil_div(C, 4);
     if (N == 0) return;
     const Buckets b = buckets_at(ws.data, N, V);
-    memory_zero(b.count, (size_t(V) + 1) * sizeof(int), s); // `used` lies behind the counts
+    memory_zero(b.count, (size_t(V) + 1) * sizeof(int), s);  // `used` lies behind the counts
     launch(bucket_count_kernel, blocks_for(N, kThreads), kThreads, 0, s, b, tokens, N);
     launch(bucket_place_kernel, blocks_for(V, kThreads), kThreads, 0, s, b, V);
     launch(bucket_fill_kernel, blocks_for(N, kThreads), kThreads, 0, s, b, tokens, N);

@@ -13,7 +13,8 @@ struct Size {
     int B, T, C, V;
 };
 // Odd and ragged, GPT-2-like, few tokens (long buckets), many tokens (short ones).
-constexpr Size kSizes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 50, 64, 3}, {2, 33, 131, 1000}, {1, 300, 8, 2}};
+constexpr Size kSizes[] = {
+    {1, 1, 1, 1}, {2, 3, 5, 7}, {3, 50, 64, 3}, {2, 33, 131, 1000}, {1, 300, 8, 2}};
 
 }  // namespace
 
@@ -33,7 +34,9 @@ TYPED_TEST(embedding_cuda, forward_has_the_bits_of_the_cpu) {
                 const Device<Elem> gwte(wte, shift), gwpe(wpe, shift);
                 const Device<int> gtokens(tokens);
                 Device<Elem> gx(n, shift);
-                embedding_forward<Elem>(gx, gtokens, gwte, positions ? static_cast<const Elem*>(gwpe) : nullptr, B, T, C, kCuda);
+                embedding_forward<Elem>(gx, gtokens, gwte,
+                                        positions ? static_cast<const Elem*>(gwpe) : nullptr, B, T,
+                                        C, kCuda);
                 EXPECT_TRUE(same_bits(gx.host(), narrow<Elem>(x)));
             }
 }
@@ -55,8 +58,8 @@ TYPED_TEST(embedding_cuda, backward_has_the_bits_of_the_cpu) {
                 const Device<int> gtokens(tokens);
                 Device<float> gdwte(dwte0, shift), gdwpe(dwpe0, shift);
                 Scratch ws(embedding_backward_workspace_bytes(B, T, C, V, kCuda));
-                embedding_backward<Elem>(gdwte, positions ? static_cast<float*>(gdwpe) : nullptr, gdx, gtokens, B, T, C,
-                                         V, ws, kCuda);
+                embedding_backward<Elem>(gdwte, positions ? static_cast<float*>(gdwpe) : nullptr,
+                                         gdx, gtokens, B, T, C, V, ws, kCuda);
                 EXPECT_TRUE(same_bits(gdwte.host(), dwte));
                 EXPECT_TRUE(same_bits(gdwpe.host(), positions ? dwpe : dwpe0));
             }

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
 }
 
-} // namespace
+}  // namespace
 
 template <class Elem>
 void gelu_forward(Elem* y, const Elem* x, size_t n, CudaStream s) {

@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 
 __device__ __forceinline__ float gelu_value(float x) {
-    const float u = 0.79788456f * (x + 0.044715f * x * x * x); // sqrt(2 / pi)
+    const float u = 0.79788456f * (x + 0.044715f * x * x * x);  // sqrt(2 / pi)
     return 0.5f * x * (1 + tanhf(u));
 }
 

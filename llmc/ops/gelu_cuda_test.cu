@@ -8,7 +8,8 @@ struct gelu_cuda : testing::Test {};
 TYPED_TEST_SUITE(gelu_cuda, ElemTypes);
 
 // Both sides evaluate the same formula; u and tanh(u) carry a few roundings each, and u's relative
-// error is amplified by u (1 - tanh^2) <= 0.5: 16 roundings of |x| (1 for the derivative) are ample.
+// error is amplified by u (1 - tanh^2) <= 0.5: 16 roundings of |x| (1 for the derivative) are
+// ample.
 constexpr double kFormula = 16 * kEps;
 
 TYPED_TEST(gelu_cuda, agrees_with_the_cpu_at_any_size_and_alignment) {

@@ -87,7 +87,7 @@ template <>
 struct Word<16> {
     using Type = int4;
 };
-} // namespace quad
+}  // namespace quad
 
 template <class T>
 __device__ __forceinline__ Quad<T> quad_load(const T* p) {

@@ -21,8 +21,8 @@ namespace {
 
 // ---- how rows are dealt out; depends on the sizes alone, so the bits do too
 constexpr int kForwardWarps = 8, kBackwardWarps = 16, kAllBackwardWarps = 2048;
-constexpr size_t kSharedMost = 227 * 1024; // of one block, sm_90; sm_80 has 163, sm_89 99 KiB
-constexpr size_t kSharedGood = 64 * 1024;  // leaves room for more than one block
+constexpr size_t kSharedMost = 227 * 1024;  // of one block, sm_90; sm_80 has 163, sm_89 99 KiB
+constexpr size_t kSharedGood = 64 * 1024;   // leaves room for more than one block
 
 // Columns of a row in shared memory: whole packets.
 __host__ __device__ constexpr size_t padded(int C) {
@@ -126,12 +126,12 @@ __global__ void __launch_bounds__(32 * kBackwardWarps, 1)
     using Packet = Packed128<Elem>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int Cp = int(padded(C));
-    Elem* dy_rows = dyn_smem<Elem>();                          // (warps, Cp)
-    Elem* x_rows = dy_rows + warps * Cp;                       // (warps, Cp)
-    float* dw = reinterpret_cast<float*>(x_rows + warps * Cp); // (Cp)
-    float* db = dw + Cp;                                       // (Cp)
-    float* means = db + Cp;                                    // (warps)
-    float* rstds = means + warps;                              // (warps)
+    Elem* dy_rows = dyn_smem<Elem>();                           // (warps, Cp)
+    Elem* x_rows = dy_rows + warps * Cp;                        // (warps, Cp)
+    float* dw = reinterpret_cast<float*>(x_rows + warps * Cp);  // (Cp)
+    float* db = dw + Cp;                                        // (Cp)
+    float* means = db + Cp;                                     // (warps)
+    float* rstds = means + warps;                               // (warps)
 
     // Each thread keeps to its own pairs of columns, here and below: no barrier in between.
     for (int c = 2 * threadIdx.x; c < Cp; c += 2 * blockDim.x)
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(32 * kBackwardWarps, 1)
                 store128(dy_row + c, d);
                 store128(x_row + c, v);
 #pragma unroll
-                for (int k = 0; k < Packet::size; k++) { // beyond C: d = w = 0
+                for (int k = 0; k < Packet::size; k++) {  // beyond C: d = w = 0
                     const float g = as_float(d[k]) * as_float(wv[k]);
                     sum_g += g;
                     sum_gx += g * ((as_float(v[k]) - m) * r);
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(32 * kBackwardWarps, 1)
             db[c] = db0;
             db[c + 1] = db1;
         }
-        __syncthreads(); // the next rows overwrite these
+        __syncthreads();  // the next rows overwrite these
     }
 
     float* out = partials + size_t(blockIdx.x) * 2 * Cp;
@@ -241,7 +241,7 @@ void backward_launch(Elem* dx, float* dw, float* db, const Elem* dy, const Elem*
     add_partial_sums(dw, db, partials, plan.blocks, int(padded(C)), C, s);
 }
 
-} // namespace
+}  // namespace
 
 template <class Elem>
 void layernorm_forward(Elem* y, float* mean, float* rstd, const Elem* x, const Elem* w,

@@ -20,7 +20,9 @@ constexpr Size kSizes[] = {{1, 1}, {3, 7}, {17, 64}, {9, 250}, {33, 256}, {5, 76
 
 // Longest chain of additions in a row sum: C / 32 by a lane, then five by the butterfly; on the CPU
 // at most C. Both errors together, relative to the sum of magnitudes.
-double chain(int C) { return (2 + C + C / 32.0 + 5) * kEps; }
+double chain(int C) {
+    return (2 + C + C / 32.0 + 5) * kEps;
+}
 
 struct Saved {
     Floats mean, rstd;
@@ -68,7 +70,8 @@ TYPED_TEST(layernorm_cuda, forward_agrees_with_the_cpu) {
             });
             expect_close("y", gy.host(), y, [&, C = C](size_t i) {
                 const size_t row = i / C;
-                const double xhat = std::fabs(x[i] - mean[row]) * rstd[row], W = std::fabs(w[i % C]);
+                const double xhat = std::fabs(x[i] - mean[row]) * rstd[row],
+                             W = std::fabs(w[i % C]);
                 const double shift_of_mean = chain(C) * row_max(row) * rstd[row];
                 return (shift_of_mean + (shift_of_mean + chain(C)) * xhat) * W +
                        8 * kEps * (xhat * W + std::fabs(b[i % C])) +
@@ -139,8 +142,10 @@ TYPED_TEST(layernorm_cuda, backward_agrees_with_the_cpu) {
                     gx_sum += gc * std::fabs(xhat(row * C + c)) / C;
                 }
                 const double own = std::fabs(double(dy[i]) * w[i % C]), h = std::fabs(xhat(i));
-                return (8 * kEps * own + chain(C) * (g + h * gx_sum) + 8 * kEps * (g + h * gx_sum)) *
-                           rstd[row] + kRounding<Elem> * std::fabs(dx[i]);
+                return (8 * kEps * own + chain(C) * (g + h * gx_sum) +
+                        8 * kEps * (g + h * gx_sum)) *
+                           rstd[row] +
+                       kRounding<Elem> * std::fabs(dx[i]);
             });
             // A column sum has N terms of which each may pass N additions.
             const double column = (2.0 * N + 16) * kEps;
@@ -149,12 +154,10 @@ TYPED_TEST(layernorm_cuda, backward_agrees_with_the_cpu) {
                 dw_terms[i % C] += std::fabs(dy[i] * xhat(i));
                 db_terms[i % C] += std::fabs(dy[i]);
             }
-            expect_close("dw", gdw.host(), dw, [&](size_t c) {
-                return column * (dw_terms[c] + std::fabs(dw0[c]));
-            });
-            expect_close("db", gdb.host(), db, [&](size_t c) {
-                return column * (db_terms[c] + std::fabs(db0[c]));
-            });
+            expect_close("dw", gdw.host(), dw,
+                         [&](size_t c) { return column * (dw_terms[c] + std::fabs(dw0[c])); });
+            expect_close("db", gdb.host(), db,
+                         [&](size_t c) { return column * (db_terms[c] + std::fabs(db0[c])); });
 
             // The fused backward adds the same dx to what is there, and the same dw and db.
             const auto dres0 = random_elems<Elem>(n, "dresidual");

@@ -9,7 +9,8 @@
 // there (beta = 1).
 //
 // Which algorithm serves a product is asked once and remembered. Where the library has none with
-// the wanted epilogue (an odd size, say), the epilogue runs as a kernel of its own.
+// the wanted epilogue (an odd size, say), the epilogue runs as a kernel of its own; where it has
+// none for a product of bf16 at all, gemm_mma.cuh serves.
 #include "llmc/ops/matmul.h"
 
 #include <cublasLt.h>
@@ -18,21 +19,22 @@
 #include <tuple>
 
 #include "llmc/ops/gelu.h"
+#include "llmc/ops/gemm_mma.cuh"
 #include "llmc/ops/kernel.cuh"
 #include "llmc/ops/matmul.cuh"
 #include "llmc/ops/partial_sums.cuh"
 
-bool matmul_epilogues = true;
+MatmulPath matmul_path = MatmulPath::Fused;
 
 namespace {
 
 constexpr size_t kLibraryBytes = size_t(32) << 20;  // what cuBLASLt wants on sm_90
 
-#define CUBLAS_CHECK(call)                                                                        \
-    do {                                                                                          \
-        const cublasStatus_t status_ = (call);                                                    \
-        CHECK(status_ == CUBLAS_STATUS_SUCCESS, Exit::Resource, "cuBLASLt call failed: " #call,    \
-              str("status ", int(status_)));                                                      \
+#define CUBLAS_CHECK(call)                                                                      \
+    do {                                                                                        \
+        const cublasStatus_t status_ = (call);                                                  \
+        CHECK(status_ == CUBLAS_STATUS_SUCCESS, Exit::Resource, "cuBLASLt call failed: " #call, \
+              str("status ", int(status_)));                                                    \
     } while (0)
 
 template <class Elem>
@@ -48,10 +50,10 @@ struct Product {
     void* d;
     int m, n, k;
     cudaDataType_t in, out;
-    bool accumulate;                                            // D += instead of D =
+    bool accumulate;  // D += instead of D =
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    void* bias = nullptr;                                       // read, or written (bias gradient)
-    void* aux = nullptr;                                        // (m x n): what the GELU sees
+    void* bias = nullptr;  // read, or written (bias gradient)
+    void* aux = nullptr;   // (m x n): what the GELU sees
 };
 
 struct Plan {
@@ -130,15 +132,26 @@ Plan plan_create(const Product& p) {
 bool product_try(const Product& p, Workspace ws, CudaStream s) {
     CHECK(ws.bytes >= kLibraryBytes, Exit::Resource, "matmul: the workspace is too small",
           str(ws.bytes, " bytes"), str(kLibraryBytes));
-    if (!matmul_epilogues && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false;
+    if (matmul_path == MatmulPath::Own) return false;
+    if (matmul_path == MatmulPath::Plain && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false;
     using Key = std::tuple<bool, bool, int, int, int, int, int, int, uint32_t, uint32_t, uint32_t,
                            uint32_t, uint32_t>;
     // One thread issues all device work, so the table needs no lock. It grows with the number of
     // different products, a few tens in a model.
     static std::map<Key, Plan> plans;
-    const Key key{p.transpose_a, p.transpose_b, p.m, p.n, p.k, int(p.in), int(p.out),
-                  int(p.epilogue), alignment(p.a), alignment(p.b), alignment(p.d),
-                  alignment(p.bias), alignment(p.aux)};
+    const Key key{p.transpose_a,
+                  p.transpose_b,
+                  p.m,
+                  p.n,
+                  p.k,
+                  int(p.in),
+                  int(p.out),
+                  int(p.epilogue),
+                  alignment(p.a),
+                  alignment(p.b),
+                  alignment(p.d),
+                  alignment(p.bias),
+                  alignment(p.aux)};
     auto at = plans.find(key);
     if (at == plans.end()) at = plans.emplace(key, plan_create(p)).first;
     const Plan& plan = at->second;
@@ -151,9 +164,22 @@ bool product_try(const Product& p, Workspace ws, CudaStream s) {
     return true;
 }
 
+// A product without epilogue: always served.
 void product_run(const Product& p, Workspace ws, CudaStream s) {
-    CHECK(product_try(p, ws, s), Exit::Resource, "cuBLASLt has no algorithm for a product",
-          str(p.m, " x ", p.n, " x ", p.k), "", "--device cpu, or sizes that are multiples of 8");
+    if (product_try(p, ws, s)) return;
+    CHECK(p.in == CUDA_R_16BF, Exit::Resource, "cuBLASLt has no algorithm for an fp32 product",
+          str(p.m, " x ", p.n, " x ", p.k), "", "--dtype bf16 or --device cpu");
+    // Seen row-major, d (n x m) is B times A, and their layouts read the other way round.
+    const gemm::Operand left{static_cast<const bf16*>(p.b), p.n},
+        right{static_cast<const bf16*>(p.a), p.m};
+    const gemm::Major left_major = p.transpose_b ? gemm::Major::Depth : gemm::Major::Row;
+    const gemm::Major right_major = p.transpose_a ? gemm::Major::Row : gemm::Major::Depth;
+    if (p.out == CUDA_R_32F)
+        gemm::run(static_cast<float*>(p.d), left, left_major, right, right_major, p.k, p.accumulate,
+                  s);
+    else
+        gemm::run(static_cast<bf16*>(p.d), left, left_major, right, right_major, p.k, p.accumulate,
+                  s);
 }
 
 // ---- epilogues as kernels, for where the library has none
@@ -195,10 +221,11 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 template <class Elem>
 void bias_gradient(float* db, const Elem* dy, int N, int OC, Workspace ws, CudaStream s) {
-    const int rows = min(ceil_div(N, kThreads / 32),
-                         int(min(size_t(128), kLibraryBytes / sizeof(float) / OC)));
+    const int rows =
+        min(ceil_div(N, kThreads / 32), int(min(size_t(128), kLibraryBytes / sizeof(float) / OC)));
     float* partials = static_cast<float*>(ws.data);
-    launch(bias_gradient_kernel<Elem>, dim3(ceil_div(OC, 32), rows), kThreads, 0, s, partials, dy, N, OC);
+    launch(bias_gradient_kernel<Elem>, dim3(ceil_div(OC, 32), rows), kThreads, 0, s, partials, dy,
+           N, OC);
     add_partial_sums(db, nullptr, partials, rows, OC, OC, s);
 }
 

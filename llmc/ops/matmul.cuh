@@ -1,6 +1,7 @@
-// llmc/ops/matmul.cuh: a switch of matmul.cu for tests.
+// llmc/ops/matmul.cuh: a switch of matmul.cu, for tests.
 #pragma once
 
-// False: no fused epilogues, as with a library that has none for the sizes at hand. Then matmul.cu
-// runs its own kernels after a plain product.
-extern bool matmul_epilogues;
+// Which code serves a product: the library with its epilogues (and less only where it has no
+// algorithm), the library with our own kernels for what follows, or our own product as well.
+enum class MatmulPath { Fused, Plain, Own };
+extern MatmulPath matmul_path;

@@ -6,8 +6,8 @@
 
 __device__ __forceinline__ uint4 philox_device(uint64_t counter_low, uint64_t counter_high,
                                                uint64_t key) {
-    uint4 c = make_uint4(uint32_t(counter_low), uint32_t(counter_low >> 32),
-                         uint32_t(counter_high), uint32_t(counter_high >> 32));
+    uint4 c = make_uint4(uint32_t(counter_low), uint32_t(counter_low >> 32), uint32_t(counter_high),
+                         uint32_t(counter_high >> 32));
     uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
 #pragma unroll
     for (int round = 0; round < 10; round++) {

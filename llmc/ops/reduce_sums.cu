@@ -72,7 +72,9 @@ __device__ __forceinline__ void block_add(FixedSum* sum, FixedSum mine) {
     if (mine.bad) atomicAdd(reinterpret_cast<Word*>(&sum->bad), Word(mine.bad));
 }
 
-__global__ void fixed_normalise_kernel(FixedSum* sum) { normalise(*sum); }
+__global__ void fixed_normalise_kernel(FixedSum* sum) {
+    normalise(*sum);
+}
 
 // Lane j of a group of 8 sums elements j, j + 8, ... of a chunk; the lanes' sums follow in order.
 __global__ void __launch_bounds__(kThreads, 4)
