@@ -23,12 +23,12 @@
 // A flat range of a named global tensor, in this rank's host memory. ZeRO cuts tensors anywhere, so
 // a piece need not be whole rows. An empty piece (count 0) is allowed and not stored.
 struct TensorPiece {
-    std::string group;          // weights | master | m | v
-    std::string name;           // letters, digits, '.', '_', '-'
-    Dtype dtype = Dtype::F32;   // F32 or BF16
-    std::vector<int64_t> shape; // of the global tensor
+    std::string group;           // weights | master | m | v
+    std::string name;            // letters, digits, '.', '_', '-'
+    Dtype dtype = Dtype::F32;    // F32 or BF16
+    std::vector<int64_t> shape;  // of the global tensor
     int64_t offset = 0, count = 0;
-    void* data = nullptr; // (count): saved from, or loaded into
+    void* data = nullptr;  // (count): saved from, or loaded into
 };
 
 // ---- saving
@@ -36,17 +36,17 @@ struct TensorPiece {
 // What a run remembers between its saves: which checkpoints it has verified itself, hence may count
 // on when it deletes older ones.
 struct Saves {
-    int keep = 2;                  // newest verified ones that stay; less than 2 means 2
-    std::string resumed_from;      // path of the checkpoint the run started from: never deleted
-    std::vector<int64_t> verified; // steps; maintained by checkpoint_save
+    int keep = 2;                   // newest verified ones that stay; less than 2 means 2
+    std::string resumed_from;       // path of the checkpoint the run started from: never deleted
+    std::vector<int64_t> verified;  // steps; maintained by checkpoint_save
 };
 
 struct SaveResult {
     bool ok = false;
-    std::string path;   // the checkpoint's directory
-    std::string reason; // why it failed; or, though it is saved, what went wrong in tidying up
-    std::string state;  // hash of the state, as `train_gpt verify` prints it
-    int64_t bytes = 0;  // of all files
+    std::string path;    // the checkpoint's directory
+    std::string reason;  // why it failed; or, though it is saved, what went wrong in tidying up
+    std::string state;   // hash of the state, as `train_gpt verify` prints it
+    int64_t bytes = 0;   // of all files
 };
 
 // Writes the state at meta.step (equal on all ranks; the rest of meta is rank 0's) to
@@ -68,7 +68,7 @@ void checkpoint_set_aside(const std::string& out_dir, int64_t step, Comm& comm);
 
 struct OpenCheckpoint {
     std::string path;
-    Manifest manifest; // .meta, .state, .tensors
+    Manifest manifest;  // .meta, .state, .tensors
 };
 
 // The newest checkpoint of out_dir that is whole: every file is there with its size and digest,
@@ -102,8 +102,8 @@ std::string checkpoint_state_hash(const std::vector<TensorPiece>& my_pieces, Com
 // Bytes on disk of a checkpoint of these pieces (one list a rank; data may be null), to the byte,
 // but for manifest.json, whose text depends on the values in it: it is bounded separately.
 struct CheckpointBytes {
-    int64_t shards = 0, view = 0; // exact
-    int64_t manifest = 0;         // upper bound, with 64 KiB for meta
+    int64_t shards = 0, view = 0;  // exact
+    int64_t manifest = 0;          // upper bound, with 64 KiB for meta
     int64_t total() const { return shards + view + manifest; }
 };
 CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pieces_of_rank);

@@ -24,7 +24,9 @@ static auto uninterrupted(Call call) {
 
 void fail_errno(const std::string& what, const std::string& path) {
     const int e = errno;
-    const bool about_file = e == ENOENT || e == ELOOP || e == ENOTDIR || e == EISDIR || e == EIO;
+    // EIO is the device's word about itself: the file may be whole, and be read at the next
+    // attempt.
+    const bool about_file = e == ENOENT || e == ELOOP || e == ENOTDIR || e == EISDIR;
     fail(about_file ? Exit::Damaged : Exit::Resource, str(what, " ", path), std::strerror(e));
 }
 
@@ -59,6 +61,13 @@ Fd file_open_in(int dir, const std::string& name) {
     }));
     if (fd < 0) fail_errno("opening", name);
     file_size(fd, name);
+    return fd;
+}
+
+Fd file_open_or_create(const std::string& path) {
+    Fd fd(uninterrupted(
+        [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666); }));
+    if (fd < 0) fail_errno("opening", path);
     return fd;
 }
 

@@ -32,18 +32,19 @@ class Fd {
 
 [[noreturn]] void fail_errno(const std::string& what, const std::string& path);
 
-Fd dir_open(const std::string& path);              // may be a link: the user named it
-Fd dir_open_in(int dir, const std::string& name);  // may not
-Fd file_open_in(int dir, const std::string& name); // a regular file, no link, for reading
+Fd dir_open(const std::string& path);               // may be a link: the user named it
+Fd dir_open_in(int dir, const std::string& name);   // may not
+Fd file_open_in(int dir, const std::string& name);  // a regular file, no link, for reading
+Fd file_open_or_create(const std::string& path);    // for reading and writing, no link
 int64_t file_size(int fd, const std::string& path);
 
 // The entries of a directory but "." and "..", sorted.
 std::vector<std::string> dir_list(int dir, const std::string& path);
-bool path_exists(const std::string& path); // anything, a dangling link included
+bool path_exists(const std::string& path);  // anything, a dangling link included
 
 void sync_dir(const std::string& path);
 void sync_file(int fd, const std::string& path);
-void dir_make(const std::string& path); // must not exist
+void dir_make(const std::string& path);  // must not exist
 void rename_path(const std::string& from, const std::string& to);
 
 // A new file that holds text, synced, read back and compared. Its directory entry is durable only

@@ -180,13 +180,13 @@ namespace {
 // Part of a wanted piece that lies in one stored piece.
 struct Transfer {
     int file;
-    int64_t stored_offset; // identifies the stored piece within its tensor
+    int64_t stored_offset;  // identifies the stored piece within its tensor
     const ManifestTensor* tensor;
     int64_t first, count;
     char* to;
 };
 using TensorKey = std::pair<std::string, std::string>;
-} // namespace
+}  // namespace
 
 static const ManifestTensor& wanted_tensor(const std::map<TensorKey, const ManifestTensor*>& have,
                                            const TensorPiece& p, const std::string& path) {

@@ -5,7 +5,7 @@
 #include "llmc/core/check.h"
 #include "llmc/io/checkpoint_fs.h"
 
-static constexpr size_t STEP_NAME_LENGTH = 15; // "step-" and ten digits
+static constexpr size_t STEP_NAME_LENGTH = 15;  // "step-" and ten digits
 
 std::string ckpt_dir(const std::string& out_dir) {
     return out_dir + "/ckpt";
@@ -47,7 +47,6 @@ std::string rename_aside(const std::string& dir, const std::string& name,
     std::string to = name + suffix;
     for (int i = 1; path_exists(dir + "/" + to); i++) to = name + suffix + "." + std::to_string(i);
     rename_path(dir + "/" + name, dir + "/" + to);
-    sync_dir(dir);
     return to;
 }
 

@@ -21,14 +21,14 @@ namespace {
 struct Save {
     const std::string& out;
     const CheckpointMeta& meta;
-    const std::vector<TensorPiece>& pieces; // this rank's
+    const std::vector<TensorPiece>& pieces;  // this rank's
     Comm& comm;
-    std::string dir;   // OUT/ckpt
-    std::string path;  // OUT/ckpt/step-N
-    std::string tmp;   // OUT/ckpt/step-N.tmp-<id>; empty until it is made
-    Manifest manifest; // what will be in it
+    std::string dir;    // OUT/ckpt
+    std::string path;   // OUT/ckpt/step-N
+    std::string tmp;    // OUT/ckpt/step-N.tmp-<id>; empty until it is made
+    Manifest manifest;  // what will be in it
 };
-} // namespace
+}  // namespace
 
 // ---- what is saved
 
@@ -149,8 +149,11 @@ static std::optional<Error> check_request(Save& s) {
     if (error) return error;
     s.comm.all_reduce(&bytes, 1, ReduceOp::Sum);
     return agree_on_root(s.comm, [&] {
-        if (!path_exists(s.dir)) dir_make(s.dir);
-        sync_dir(s.out);
+        if (!path_exists(s.dir)) {
+            // If we are killed in between, RunLock syncs OUT at the next start.
+            dir_make(s.dir);
+            sync_dir(s.out);
+        }
         for (const std::string& name : dir_list(dir_open(s.dir), s.dir))
             if (is_unfinished(name)) tree_remove(s.dir + "/" + name);
         const int64_t room = free_bytes(s.dir);
@@ -280,27 +283,28 @@ static void abandon(Save& s) {
     });
 }
 
-// A run that resumed at this step, or was told twice to save it, finds it saved already.
+// A run that resumed at this step, or is told twice to save it, finds it saved: success if the same
+// state is in it, and if it is not ours to overwrite, failure.
 static std::optional<SaveResult> saved_already(Save& s) {
     int32_t exists = 0;
-    auto error = agree_on_root(s.comm, [&] { exists = path_exists(s.path); });
+    const auto error = agree_on_root(s.comm, [&] { exists = path_exists(s.path); });
     s.comm.broadcast(&exists, 1, 0);
-    if (!error && !exists) return std::nullopt;
-    const std::string state = error ? "" : checkpoint_state_hash(s.pieces, s.comm);
-    std::string found;
-    if (!error) error = agree(s.comm, [&] { check_pieces(s.pieces); });
-    try {
-        if (!error) found = checkpoint_open(s.path, s.comm).manifest.state;
-    } catch (const Error& e) {
-        error = e; // the same on all ranks
-    }
     SaveResult result;
-    result.path = s.path, result.state = state, result.ok = !error && found == state;
-    if (error)
-        result.reason = error->what();
-    else if (!result.ok)
-        result.reason = str(s.path, " exists and holds another state; found ", found, "; expected ",
-                            state, "; hint: move it away or use another --out");
+    result.path = s.path;
+    if (error) result.reason = error->what();
+    if (error) return result;
+    if (!exists) return std::nullopt;
+    try {
+        result.state = checkpoint_state_hash(s.pieces, s.comm);
+        const std::string found = checkpoint_open(s.path, s.comm).manifest.state;
+        result.ok = found == result.state;
+        if (!result.ok)
+            result.reason =
+                str(s.path, " exists and holds another state; found ", found, "; expected ",
+                    result.state, "; hint: move it away, or use another --out");
+    } catch (const Error& e) {  // the same on all ranks
+        result.reason = e.what();
+    }
     return result;
 }
 
@@ -342,6 +346,7 @@ void checkpoint_set_aside(const std::string& out_dir, int64_t step, Comm& comm) 
             checkpoint_warn(str("checkpoint ", dir, "/", name, " is newer than the start of this ",
                                 "run: renamed to ", to));
         }
+        sync_dir(dir);
     });
     if (error) throw *error;
 }

@@ -112,9 +112,9 @@ void shard_write(const std::string& path, const std::vector<TensorPiece>& pieces
     H5Handle file = file_create(path, H5F_ACC_EXCL);
     // Our own descriptor is open across the writes: a write-back error of any of them is reported
     // by its fsync. HDF5's flush and close never sync.
-    Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-    if (fd < 0) fail_errno("opening", path);
+    Fd fd;
     try {
+        fd = file_open_in(AT_FDCWD, path);
         write_pieces(file, pieces, false);
         file.close();
     } catch (const Error& e) {
@@ -211,10 +211,17 @@ static void check_not_shared(std::vector<ShardPiece> pieces, const std::string& 
     }
 }
 
-// HDF5 opens by name; what it opened must be the file that we have open and have digested.
+// HDF5 opens by name; what it opened must be the file that we have open and have digested. Its
+// bytes are those that were written, so if HDF5 does not open it, that is the system's fault (or
+// somebody's intent), not damage that would justify taking an older checkpoint.
 static H5Handle file_open(int fd, const std::string& path) {
     H5Handle access = h5_access(H5F_LIBVER_V18, H5F_LIBVER_V110);
-    H5Handle file(H5_CHECK(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access)), H5Fclose);
+    H5Handle file;
+    try {
+        file = {H5_CHECK(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access)), H5Fclose};
+    } catch (const Error& e) {
+        fail(Exit::Resource, str("opening ", path, ": ", e.what()));
+    }
     void* theirs = nullptr;
     H5_CHECK(H5Fget_vfd_handle(file, access, &theirs));
     struct stat a, b;
@@ -261,7 +268,7 @@ std::string shard_digest(int fd, const std::string& path, std::vector<ShardPiece
               [](const ShardPiece* a, const ShardPiece* b) { return a->address < b->address; });
     Digest digest;
     const int64_t size = file_size(fd, path);
-    std::vector<char> buffer(4 << 20);
+    std::vector<char> buffer(size_t(std::clamp<int64_t>(size, 1, 4 << 20)));
     // The file as a sequence of pieces and what lies between them; each run is read in bounded
     // steps that start at an element of the piece.
     const auto pass = [&](int64_t from, int64_t to, ShardPiece* p) {

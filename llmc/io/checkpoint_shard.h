@@ -19,8 +19,8 @@ struct ShardPiece {
     Dtype dtype = Dtype::F32;
     std::vector<int64_t> shape;
     int64_t offset = 0, count = 0;
-    int64_t address = 0; // of the first byte in the file
-    TensorHash hash;     // of the elements; filled by writing and by reading back
+    int64_t address = 0;  // of the first byte in the file
+    TensorHash hash;      // of the elements; filled by writing and by reading back
 };
 
 // The hash of elements in memory, as if widened to fp32 (which loses nothing of bf16).

@@ -162,7 +162,7 @@ inline bool on_ranks(int ranks, const std::function<void(Comm&)>& body) {
         const pid_t pid = ::fork();
         if (pid == 0) {
             ::alarm(60);
-            omp_set_num_threads(1); // libgomp's pool does not survive a fork
+            omp_set_num_threads(1);  // libgomp's pool does not survive a fork
             comm.set_rank(r);
             try {
                 body(comm);

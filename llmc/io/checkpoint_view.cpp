@@ -11,7 +11,7 @@ static void add_boxes(const std::vector<int64_t>& shape, std::vector<int64_t> pr
                       int64_t offset, int64_t count, std::vector<Box>& boxes) {
     if (count == 0) return;
     const size_t d = prefix.size(), n = shape.size();
-    int64_t row = 1; // elements of one index step in dimension d
+    int64_t row = 1;  // elements of one index step in dimension d
     for (size_t i = d + 1; i < n; i++) row *= shape[i];
 
     // The rest of a row, if the range starts inside one.
@@ -66,10 +66,7 @@ static void map_piece(hid_t create, hid_t space, const std::string& file, const 
 
 std::string view_image(const std::vector<ManifestFile>& files,
                        const std::vector<ManifestTensor>& tensors) {
-    // Built in memory and written like any small file of ours; virtual datasets need V110 bounds.
-    H5Handle access = h5_access(H5F_LIBVER_V110, H5F_LIBVER_V110);
-    H5_CHECK(H5Pset_fapl_core(access, 1 << 16, 0));
-    H5Handle file(H5_CHECK(H5Fcreate("model.h5", H5F_ACC_TRUNC, H5P_DEFAULT, access)), H5Fclose);
+    H5Image file(H5F_LIBVER_V110, H5F_LIBVER_V110);  // virtual datasets need these bounds
     for (const ManifestTensor& t : tensors) {
         if (t.group != "weights") continue;
         H5Handle type = h5_type(t.dtype);
@@ -86,10 +83,5 @@ std::string view_image(const std::vector<ManifestFile>& files,
                          H5Dclose);
         dataset.close();
     }
-    H5_CHECK(H5Fflush(file, H5F_SCOPE_GLOBAL));
-    const ssize_t bytes = H5_CHECK(H5Fget_file_image(file, nullptr, 0));
-    std::string image(size_t(bytes), '\0');
-    H5_CHECK(H5Fget_file_image(file, image.data(), image.size()));
-    file.close();
-    return image;
+    return file.bytes();
 }

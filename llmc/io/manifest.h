@@ -16,14 +16,14 @@
 struct CheckpointMeta {
     std::string run_id;
     int64_t step = 0;
-    int64_t tokens = 0;    // consumed so far
-    nlohmann::json model;  // the model's configuration
-    nlohmann::json train;  // digest of the options, data cursor, spike statistics, tokenizer name
-    nlohmann::json layout; // ranks, ZeRO stage, what wrote it
+    int64_t tokens = 0;     // consumed so far
+    nlohmann::json model;   // the model's configuration
+    nlohmann::json train;   // digest of the options, data cursor, spike statistics, tokenizer name
+    nlohmann::json layout;  // ranks, ZeRO stage, what wrote it
 };
 
 struct ManifestFile {
-    std::string name; // "shards/rank-00000.h5" ... in rank order, then "model.h5"
+    std::string name;  // "shards/rank-00000.h5" ... in rank order, then "model.h5"
     int64_t bytes = 0;
     std::string digest;
 };
@@ -31,7 +31,7 @@ struct ManifestFile {
 // A flat range of the row-major global tensor. Pieces of a tensor-parallel run, whose slices are
 // boxes, will carry the box beside the range in a later version of the manifest.
 struct ManifestPiece {
-    int file = 0; // index into Manifest::files
+    int file = 0;  // index into Manifest::files
     int64_t offset = 0, count = 0;
 };
 
@@ -40,19 +40,19 @@ struct ManifestTensor {
     Dtype dtype = Dtype::F32;
     std::vector<int64_t> shape;
     TensorHash hash;
-    std::vector<ManifestPiece> pieces; // ascending, without gap or overlap
+    std::vector<ManifestPiece> pieces;  // ascending, without gap or overlap
 };
 
 struct Manifest {
     CheckpointMeta meta;
-    std::string state; // manifest_state(tensors)
+    std::string state;  // manifest_state(tensors)
     std::vector<ManifestFile> files;
-    std::vector<ManifestTensor> tensors; // ascending by (group, name)
+    std::vector<ManifestTensor> tensors;  // ascending by (group, name)
 };
 
 constexpr const char* VIEW_FILE = "model.h5";
 constexpr const char* MANIFEST_FILE = "manifest.json";
-std::string shard_name(int rank); // "shards/rank-00000.h5"
+std::string shard_name(int rank);  // "shards/rank-00000.h5"
 
 // The number of elements; refuses non-positive dimensions, more than 8 of them, and products beyond
 // 2^60.
@@ -60,7 +60,7 @@ int64_t shape_count(const std::vector<int64_t>& shape);
 // Letters, digits, '.', '_', '-', not starting with '.', at most 128: safe as a file, HDF5 or JSON
 // name.
 bool name_is_plain(const std::string& name);
-bool group_is_known(const std::string& group); // weights, master, m, v
+bool group_is_known(const std::string& group);  // weights, master, m, v
 
 // The hash of a state: over group, name, dtype, shape and hash of every tensor, in name order.
 // Independent of the layout, because tensor hashes are.
@@ -74,4 +74,4 @@ std::string manifest_text(const Manifest& m);
 // Reads what manifest_text wrote and nothing else: size, nesting, digest, version, every field and
 // every number are checked. `where` names the file in errors.
 Manifest manifest_parse(const std::string& text, const std::string& where);
-constexpr int64_t MANIFEST_LIMIT = 256 << 20; // bytes
+constexpr int64_t MANIFEST_LIMIT = 256 << 20;  // bytes

@@ -1,0 +1,101 @@
+#include "llmc/io/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "llmc/core/check.h"
+#include "llmc/io/checkpoint_agree.h"
+
+using nlohmann::json;
+
+static constexpr int64_t OWNER_LIMIT = 64 << 10;
+
+// The owner of a directory, or null if there is no owner.json that one of our runs wrote.
+static json read_owner(const std::string& out) {
+    if (!path_exists(out + "/owner.json")) return nullptr;
+    const json j =
+        json::parse(file_read_in(dir_open(out), "owner.json", OWNER_LIMIT), nullptr, false);
+    const bool ours = j.is_object() && j.value("program", json()) == "train_gpt" &&
+                      j.contains("run_id") && j["run_id"].is_string();
+    return ours ? j : json(nullptr);
+}
+
+static std::string host_name() {
+    char host[256] = "?";
+    ::gethostname(host, sizeof host - 1);
+    return host;
+}
+
+// Makes a directory and its parents, and makes all their names durable: also those that an earlier
+// start made just before it was killed.
+static void make_dirs(const std::filesystem::path& path) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    CHECK(!error, Exit::Usage, str("making directory ", path.string()), error.message());
+    for (auto dir = std::filesystem::absolute(path).parent_path();; dir = dir.parent_path()) {
+        // What we may not read we have not made.
+        if (::access(dir.c_str(), R_OK) == 0) sync_dir(dir);
+        if (dir == dir.root_path()) break;
+    }
+}
+
+// Takes the lock, or says who holds it.
+static Fd take_lock(const std::string& out) {
+    const std::string path = out + "/.lock";
+    Fd fd = file_open_or_create(path);
+    struct flock lock = {};
+    lock.l_type = F_WRLCK, lock.l_whence = SEEK_SET;
+    if (::fcntl(fd, F_SETLK, &lock) == 0) return fd;
+    if (errno != EACCES && errno != EAGAIN) fail_errno("locking", path);
+    const json owner = read_owner(out);
+    const std::string who = owner.is_null()
+                                ? "a run that has not said who it is"
+                                : str("run ", owner["run_id"].get<std::string>(), ", process ",
+                                      owner.value("pid", json("?")).dump(), " on ",
+                                      owner.value("host", json("?")).dump());
+    fail(Exit::Usage, str(out, " is in use by another run"), who, "",
+         "wait for it, stop it, or use another --out");
+}
+
+// A directory without our mark must be empty but for what an interrupted start of ours leaves.
+static void refuse_foreign(const std::string& out) {
+    for (const std::string& name : dir_list(dir_open(out), out))
+        CHECK(name == ".lock" || name == "owner.json.tmp", Exit::Usage,
+              str("--out ", out, " is not empty and not a run's"), str("'", name, "' in it"),
+              "an empty or new directory, or one with an owner.json of train_gpt");
+}
+
+RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) {
+    const auto error = agree_on_root(comm, [&] {
+        try {
+            json owner = path_exists(out) ? read_owner(out) : nullptr;
+            if (owner.is_null()) make_dirs(std::filesystem::path(out).lexically_normal());
+            if (owner.is_null()) refuse_foreign(out);
+            lock_ = take_lock(out);
+            was_ours_ = !owner.is_null();
+            if (was_ours_) previous_run_id_ = owner["run_id"];
+            owner = {{"program", "train_gpt"},
+                     {"run_id", run_id},
+                     {"host", host_name()},
+                     {"pid", ::getpid()}};
+            file_replace(out + "/owner.json",
+                         owner.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+            sync_dir(out);
+        } catch (const Error& e) {
+            if (e.code == Exit::Usage) throw;
+            fail(Exit::Usage, str("--out ", out, " cannot be used: ", e.what()), "",
+                 "a directory that can be written");
+        }
+    });
+    if (error) throw *error;
+    int32_t ours = was_ours_;
+    comm.broadcast(&ours, 1, 0);
+    was_ours_ = ours;
+    previous_run_id_ = broadcast_text(comm, previous_run_id_);
+}

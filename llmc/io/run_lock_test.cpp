@@ -1,0 +1,134 @@
+// llmc/io/run_lock_test.cpp: one run at a time, only in directories of ours.
+#include "llmc/io/run_lock.h"
+
+#include <fstream>
+
+#include "llmc/core/check.h"
+#include "llmc/io/checkpoint_testing.h"
+
+namespace fs = std::filesystem;
+
+// The error of taking the lock, "" if it succeeds. Taken in a process of its own: a process does
+// not exclude itself with fcntl locks.
+static std::string refused(const std::string& out) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        std::string text;
+        try {
+            auto comm = comm_self();
+            RunLock lock(out, "run-b", *comm);
+        } catch (const Error& e) {
+            text = str(int(e.code), " ", e.what());
+        }
+        ::_exit(::write(ends[1], text.data(), text.size()) != ssize_t(text.size()));
+    }
+    ::close(ends[1]);
+    char text[4096];
+    const ssize_t n = ::read(ends[0], text, sizeof text);
+    ::close(ends[0]);
+    ::waitpid(pid, nullptr, 0);
+    return std::string(text, size_t(std::max<ssize_t>(n, 0)));
+}
+
+static bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+TEST(run_lock, makes_the_directory_and_says_whose_it_is) {
+    ScratchDir scratch;
+    const std::string out = scratch.path + "/a/b/out";
+    auto comm = comm_self();
+    {
+        RunLock lock(out, "run-a", *comm);
+        EXPECT_FALSE(lock.was_ours());
+    }
+    RunLock again(out, "run-c", *comm);
+    EXPECT_TRUE(again.was_ours());
+    EXPECT_EQ(again.previous_run_id(), "run-a");
+    std::ifstream in(out + "/owner.json");
+    const auto owner = nlohmann::json::parse(in);
+    EXPECT_EQ(owner["run_id"], "run-c");
+    EXPECT_EQ(owner["pid"], ::getpid());
+}
+
+TEST(run_lock, a_second_run_is_refused_and_told_who_runs) {
+    ScratchDir scratch;
+    const std::string out = scratch.path + "/out";
+    auto comm = comm_self();
+    {
+        RunLock lock(out, "run-a", *comm);
+        const std::string text = refused(out);
+        EXPECT_TRUE(contains(text, "2 ")) << text;
+        EXPECT_TRUE(contains(text, "run-a")) << text;
+        EXPECT_TRUE(contains(text, std::to_string(::getpid()))) << text;
+    }
+    // Its files are still there; a lock that nobody holds does not block.
+    EXPECT_TRUE(fs::exists(out + "/.lock"));
+    EXPECT_EQ(refused(out), "");
+}
+
+TEST(run_lock, a_killed_run_leaves_no_lock) {
+    ScratchDir scratch;
+    const std::string out = scratch.path + "/out";
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        auto comm = comm_self();
+        RunLock lock(out, "run-a", *comm);
+        if (::write(ends[1], "x", 1) == 1) ::pause();
+        ::_exit(0);
+    }
+    char x;
+    ASSERT_EQ(::read(ends[0], &x, 1), 1);
+    EXPECT_TRUE(contains(refused(out), str("process ", pid)));
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    EXPECT_EQ(refused(out), "");
+    ::close(ends[0]), ::close(ends[1]);
+}
+
+TEST(run_lock, directories_of_others_are_refused_and_left_alone) {
+    ScratchDir scratch;
+    std::ofstream(scratch.path + "/thesis.txt") << "mine";
+    const std::string text = refused(scratch.path);
+    EXPECT_TRUE(contains(text, "2 ") && contains(text, "thesis.txt")) << text;
+    EXPECT_EQ(std::distance(fs::directory_iterator(scratch.path), fs::directory_iterator()), 1);
+    // An owner.json of another program does not make it ours; one of ours does.
+    std::ofstream(scratch.path + "/owner.json") << R"({"program":"other","run_id":"x"})";
+    EXPECT_TRUE(contains(refused(scratch.path), "2 "));
+    std::ofstream(scratch.path + "/owner.json") << R"({"program":"train_gpt","run_id":"x"})";
+    EXPECT_EQ(refused(scratch.path), "");
+}
+
+TEST(run_lock, what_cannot_be_used_is_refused_with_its_reason) {
+    ScratchDir scratch;
+    std::ofstream(scratch.path + "/file") << "x";
+    for (const char* path : {"/file", "/file/out"}) {
+        const std::string text = refused(scratch.path + path);
+        EXPECT_TRUE(contains(text, "2 --out") && contains(text, "Not a directory")) << text;
+    }
+    const std::string text = refused("/proc/out");
+    EXPECT_TRUE(contains(text, "2 ") && contains(text, "/proc/out")) << text;
+    if (::geteuid() != 0) {
+        fs::create_directory(scratch.path + "/shut");
+        fs::permissions(scratch.path + "/shut", fs::perms(0555));
+        EXPECT_TRUE(contains(refused(scratch.path + "/shut"), "Permission denied"));
+    }
+    fs::create_symlink("/etc/hostname", scratch.path + "/.lock");
+    std::ofstream(scratch.path + "/owner.json") << R"({"program":"train_gpt","run_id":"x"})";
+    EXPECT_TRUE(contains(refused(scratch.path), "2 "));  // the lock file is a link: not followed
+}
+
+TEST(run_lock, all_ranks_hear_the_same) {
+    ScratchDir scratch;
+    std::ofstream(scratch.path + "/thesis.txt") << "mine";
+    EXPECT_TRUE(on_ranks(3, [&](Comm& comm) {
+        EXPECT_THROW(RunLock(scratch.path, "run-a", comm), Error);
+        RunLock lock(scratch.path + "/new", "run-a", comm);
+        EXPECT_FALSE(lock.was_ours());
+        comm.barrier();
+    }));
+}
