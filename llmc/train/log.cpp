@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
-#include "llmc/train/progress.h"
 
 // Keys in the order of writing; floats as floats, so that the shortest text which returns the exact
 // float is written. The library writes null for what is not finite.
@@ -143,6 +142,8 @@ void Log::step(const StepReport& r) {
         r.ms, grouped(std::llround(tokens_per_s)).c_str(), mfu,
         duration_text(ms_smooth_ / 1000 * (setup_.steps - r.step)).c_str());
     std::fflush(stdout);
+    if (!bar_) bar_ = std::make_unique<Progress>("training", setup_.steps);
+    bar_->update(r.step);
 }
 
 void Log::validation(int step, float val_loss) {

@@ -14,12 +14,14 @@
 // 2 N, backward twice that; attention's two T x T products are 12 L C T, causality not deducted.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "llmc/model/config.h"
+#include "llmc/train/progress.h"
 
 double flops_per_token(const ModelConfig& c, int T);
 
@@ -66,7 +68,8 @@ class Log {
     std::string path_;
     int file_ = -1;
     bool write_failed_ = false;
-    double ms_smooth_ = 0;  // moving average, for the ETA
+    double ms_smooth_ = 0;           // moving average, for the ETA
+    std::unique_ptr<Progress> bar_;  // below the lines, on a terminal
 };
 
 // Prints rows of (name, text) as one aligned table; a row without a name continues the one above.

@@ -38,7 +38,7 @@ void Progress::update(int64_t done, const std::string& note) {
     if (!is_live_terminal()) return;
     const auto now = Clock::now();
     if (first_ < 0) first_ = done, start_ = now;  // a resumed run starts in the middle
-    if (now - shown_ < std::chrono::milliseconds(100) && done < total_) return;
+    if (line_is_shown && now - shown_ < std::chrono::milliseconds(100) && done < total_) return;
     shown_ = now;
 
     constexpr int width = 24;

@@ -4,7 +4,7 @@
 //   for (...) bar.update(i + 1);          // validation [=====>     ] 45%  9/20  ETA 12s
 //
 // The line goes to stderr, at most ten times a second, and is wiped by the destructor. Whoever
-// prints to the terminal in between calls progress_clear() first.
+// prints to the terminal in between calls progress_clear() first; the next update draws it again.
 #pragma once
 #include <chrono>
 #include <cstdint>
