@@ -144,7 +144,7 @@ void file_stream(int fd, int64_t size, const std::string& path,
     }
 }
 
-static void write_all(int fd, const std::string& text, const std::string& path) {
+void write_all(int fd, const std::string& text, const std::string& path) {
     for (size_t at = 0; at < text.size();) {
         const ssize_t n =
             uninterrupted([&] { return ::write(fd, text.data() + at, text.size() - at); });

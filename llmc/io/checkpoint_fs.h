@@ -56,6 +56,8 @@ std::string file_read_in(int dir, const std::string& name, int64_t limit);
 // happens in between.
 void file_replace(const std::string& path, const std::string& text);
 
+// All of text, at the descriptor's position.
+void write_all(int fd, const std::string& text, const std::string& path);
 // Exactly n bytes at offset; the end of the file before that is Exit::Damaged.
 void read_exactly(int fd, void* to, size_t n, int64_t offset, const std::string& path);
 // The file's bytes in order, in pieces of bounded size, up to `size`.

@@ -35,9 +35,9 @@ static std::string magic_text(const unsigned char* header) {
 }
 
 TokenShard TokenShard::open(const std::string& path) {
-    TokenShard s; // closes and unmaps what it has when a check below throws
+    TokenShard s;  // closes and unmaps what it has when a check below throws
     s.path_ = path;
-    s.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    s.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     CHECK(s.fd_ >= 0, Exit::Usage, "cannot open token file " + path, std::strerror(errno));
     struct stat info = {};
     CHECK(fstat(s.fd_, &info) == 0 && S_ISREG(info.st_mode), Exit::Usage,
@@ -76,13 +76,12 @@ TokenShard TokenShard::open(const std::string& path) {
 
 TokenShard::~TokenShard() {
     if (map_) munmap(const_cast<unsigned char*>(map_), size_t(bytes_));
-    if (fd_ >= 0) close(fd_);
 }
 TokenShard::TokenShard(TokenShard&& other) noexcept {
     *this = std::move(other);
 }
 TokenShard& TokenShard::operator=(TokenShard&& other) noexcept {
-    path_.swap(other.path_);
+    std::swap(path_, other.path_);
     std::swap(fd_, other.fd_);
     std::swap(map_, other.map_);
     std::swap(bytes_, other.bytes_);
@@ -130,15 +129,8 @@ void TokenShard::check_ids(int64_t vocab_size) const {
     const int64_t capacity = int64_t(buffer.size()) * 4 / width;
     for (int64_t first = 0; first < tokens_; first += capacity) {
         const int64_t n = std::min(capacity, tokens_ - first);
-        char* to = reinterpret_cast<char*>(buffer.data());
-        for (int64_t done = 0; done < n * width;) {
-            const ssize_t got = pread(fd_, to + done, size_t(n * width - done),
-                                      kTokenHeaderBytes + first * width + done);
-            if (got < 0 && errno == EINTR) continue;
-            CHECK(got > 0, Exit::Damaged, "cannot read token file " + path_,
-                  got == 0 ? "its end too early" : std::strerror(errno));
-            done += got;
-        }
+        read_exactly(fd_, buffer.data(), size_t(n * width), kTokenHeaderBytes + first * width,
+                     path_);
         const auto* ids16 = reinterpret_cast<const uint16_t*>(buffer.data());
         const uint32_t* ids32 = buffer.data();
         const uint32_t top = width == 2 ? largest(ids16, n) : largest(ids32, n);
@@ -152,29 +144,31 @@ void TokenShard::check_ids(int64_t vocab_size) const {
 
 // ---- all shards
 
-static std::vector<std::string> files_matching(const std::string& pattern) {
-    glob_t found = {};
-    const int rc = glob(pattern.c_str(), GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE, nullptr, &found);
-    std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (rc == 0 ? found.gl_pathc : 0));
-    globfree(&found);
-    CHECK(rc == 0 || rc == GLOB_NOMATCH, Exit::Usage, "cannot list the token files " + pattern,
-          rc == GLOB_NOSPACE ? "no memory" : std::strerror(errno));
-    CHECK(!paths.empty(), Exit::Usage, "no token files match '" + pattern + "'", "", "",
-          "write some with: train_gpt tokenize FILE --tokenizer byte --out PREFIX");
-    std::sort(paths.begin(), paths.end()); // by bytes: glob's own order depends on the locale
-    paths.erase(std::unique(paths.begin(), paths.end()), paths.end()); // {a,a*} names a file twice
+std::vector<std::string> token_files_matching(const std::vector<std::string>& patterns) {
+    std::vector<std::string> paths;
+    for (const std::string& pattern : patterns) {
+        glob_t found = {};
+        const int flags = GLOB_NOSORT | GLOB_BRACE | GLOB_TILDE;
+        const int rc = glob(pattern.c_str(), flags, nullptr, &found);
+        if (rc == 0) paths.insert(paths.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+        globfree(&found);
+        CHECK(rc == 0, Exit::Usage, "no token files match '" + pattern + "'", "", "",
+              "write some with: train_gpt tokenize FILE --tokenizer byte --out PREFIX");
+    }
+    std::sort(paths.begin(), paths.end());  // by bytes: glob's own order depends on the locale
+    paths.erase(std::unique(paths.begin(), paths.end()), paths.end());  // patterns may overlap
     return paths;
 }
 
-TokenFiles TokenFiles::open(const std::string& pattern, int64_t vocab_size) {
+TokenFiles TokenFiles::open(const std::vector<std::string>& patterns, int64_t vocab_size) {
     CHECK(vocab_size > 0, Exit::Usage, "the vocabulary must not be empty",
           str("a size of ", vocab_size));
     TokenFiles files;
     files.vocab_size_ = vocab_size;
-    for (const std::string& path : files_matching(pattern))
+    for (const std::string& path : token_files_matching(patterns))
         files.shards_.push_back(TokenShard::open(path));
-    CHECK(files.tokens() > 0, Exit::Damaged, "no tokens in the token files " + pattern,
-          str(files.shards_.size(), " files with 0 tokens"));
+    CHECK(files.tokens() > 0, Exit::Damaged, "no tokens in the token files",
+          str(files.shards_.size(), " files with 0 tokens, the first ", files.shards_[0].path()));
     for (const TokenShard& shard : files.shards_) shard.check_ids(vocab_size);
     return files;
 }

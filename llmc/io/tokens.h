@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "llmc/core/dtype.h"
+#include "llmc/io/checkpoint_fs.h"  // Fd
 
 constexpr int32_t kTokenMagic16 = 20240520, kTokenVersion16 = 1;
 constexpr int32_t kTokenMagic32 = 20240801, kTokenVersion32 = 7;
@@ -29,7 +30,7 @@ class TokenShard {
 
     const std::string& path() const { return path_; }
     int64_t tokens() const { return tokens_; }
-    Dtype dtype() const { return dtype_; } // U16 or U32
+    Dtype dtype() const { return dtype_; }  // U16 or U32
     // Samples are windows of seq_len + 1 tokens at stride seq_len: the last token of one window is
     // the first of the next, so every token but the shard's first is a target exactly once. The
     // last (tokens - 1) % seq_len tokens of a shard fill no window and are left out.
@@ -44,21 +45,28 @@ class TokenShard {
     [[noreturn]] void refuse_id(int64_t token, uint32_t id, int64_t vocab_size) const;
 
     std::string path_;
-    int fd_ = -1;
-    const unsigned char* map_ = nullptr; // the whole file, header included
+    Fd fd_;
+    const unsigned char* map_ = nullptr;  // the whole file, header included
     int64_t bytes_ = 0, tokens_ = 0;
     Dtype dtype_ = Dtype::U16;
 };
 
+// The files that match any of the patterns, sorted by bytes, each once. Usage when one of the
+// patterns matches none.
+std::vector<std::string> token_files_matching(const std::vector<std::string>& patterns);
+
 // All shards of a data set, as one list of samples.
 class TokenFiles {
   public:
-    // Opens every file that matches the shell pattern (*, ?, [..], {a,b}, ~), in byte order of
-    // their names, whatever the locale. Each is checked as TokenShard says, ids included.
-    static TokenFiles open(const std::string& pattern, int64_t vocab_size);
+    // Opens every file that matches a shell pattern (*, ?, [..], {a,b}, ~), in byte order of their
+    // names, whatever the locale. Each is checked as TokenShard says, ids included.
+    static TokenFiles open(const std::vector<std::string>& patterns, int64_t vocab_size);
+    static TokenFiles open(const std::string& pattern, int64_t vocab_size) {
+        return open(std::vector<std::string>{pattern}, vocab_size);
+    }
 
-    int64_t tokens() const;             // over all shards
-    int64_t samples(int seq_len) const; // over all shards; no window crosses from one to the next
+    int64_t tokens() const;              // over all shards
+    int64_t samples(int seq_len) const;  // over all shards; no window crosses from one to the next
     // x (seq_len) = the window's tokens, y (seq_len) = the same shifted by one: the targets.
     void read_sample(int64_t sample, int seq_len, int* x, int* y) const;
     const std::vector<TokenShard>& shards() const { return shards_; }
@@ -79,7 +87,7 @@ int64_t shuffled_index(uint64_t seed, int64_t epoch, int64_t i, int64_t n);
 // on the number of ranks or on where a run was resumed, and within an epoch each sample comes once.
 struct SampleOrder {
     uint64_t seed;
-    int64_t n; // samples in the data set, > 0
+    int64_t n;  // samples in the data set, > 0
     int64_t epoch(int64_t g) const { return g / n; }
     int64_t sample(int64_t g) const { return shuffled_index(seed, g / n, g % n, n); }
 };

@@ -68,9 +68,9 @@ void expect_refused(const std::string& pattern, int64_t vocab, Exit code,
 }
 
 TEST_F(Tokens, samples_are_windows_inside_shards_and_shards_come_by_name) {
-    write16("b.bin", count_up(100, 9));   // 2 windows of 4 + 1, token 108 starts no third
-    write32("a.bin", count_up(70000, 8)); // 1 window, 70005..70007 are left over
-    write16("c.bin", {7});                // a single token has no target
+    write16("b.bin", count_up(100, 9));    // 2 windows of 4 + 1, token 108 starts no third
+    write32("a.bin", count_up(70000, 8));  // 1 window, 70005..70007 are left over
+    write16("c.bin", {7});                 // a single token has no target
     write16("d.bin", {});
     const TokenFiles files = TokenFiles::open(all(), 80000);
     EXPECT_EQ(files.tokens(), 18);
@@ -93,7 +93,8 @@ TEST_F(Tokens, samples_are_windows_inside_shards_and_shards_come_by_name) {
 TEST_F(Tokens, patterns_may_overlap_and_files_may_move_in_memory) {
     write16("x_train_000000.bin", count_up(0, 5));
     write16("x_train_000001.bin", count_up(5, 5));
-    TokenFiles files = TokenFiles::open((dir / "{*_000000.bin,x_train*.bin}").string(), 100);
+    TokenFiles files =
+        TokenFiles::open({(dir / "{*_000000.bin,x_train*.bin}").string(), all()}, 100);
     EXPECT_EQ(files.tokens(), 10);
     TokenFiles moved = std::move(files);
     files = std::move(moved);
@@ -117,7 +118,7 @@ TEST_F(Tokens, sizes_over_2_gib_need_no_more_than_an_offset) {
     put(n - 2, 41);
     put(n - 1, 42);
     {
-        const TokenFiles files = TokenFiles::open(path, 65536); // every uint16: no scan
+        const TokenFiles files = TokenFiles::open(path, 65536);  // every uint16: no scan
         EXPECT_EQ(files.tokens(), n);
         ASSERT_EQ(files.samples(1), n - 1);
         int x, y;
@@ -155,6 +156,8 @@ TEST_F(Tokens, broken_files_get_one_clear_error) {
     expect_refused((dir / "none*.bin").string(), 10, Exit::Usage, {"no token files", "none*.bin"});
     expect_refused(bin, 10, Exit::Usage, {"no token files", bin});
     expect_refused(dir.string(), 10, Exit::Usage, {"a directory", dir.string()});
+    write16("x.bin", {1});
+    EXPECT_THROW(TokenFiles::open({bin, bin + "2"}, 10), Error);
 
     std::ofstream(bin).close();
     expect_refused(bin, 10, Exit::Damaged, {bin, "0 bytes", "1024"});
@@ -228,8 +231,8 @@ TEST(SampleOrderTest, shuffles_well) {
     const auto index = [](int64_t i) { return double(i); };
     EXPECT_NEAR(correlation(at(a, 0), index), 0, 0.05);
     for (int64_t lag : {1, 2, 64, 128}) EXPECT_NEAR(correlation(at(a, 0), at(a, lag)), 0, 0.05);
-    EXPECT_NEAR(correlation(at(a, 0), at(b, 0)), 0, 0.05); // epochs
-    EXPECT_NEAR(correlation(at(a, 0), at(c, 0)), 0, 0.05); // seeds
+    EXPECT_NEAR(correlation(at(a, 0), at(b, 0)), 0, 0.05);  // epochs
+    EXPECT_NEAR(correlation(at(a, 0), at(c, 0)), 0, 0.05);  // seeds
     // Samples that stay where they are: about one (Poisson), hardly ever more than eight.
     int fixed = 0;
     for (int64_t i = 0; i < n; i++) fixed += a[size_t(i)] == double(i);
@@ -257,4 +260,4 @@ TEST(SampleOrderTest, tiny_sets_reach_every_order_equally_often) {
     EXPECT_LT(chi2, 23 + 5 * 6.8);
 }
 
-} // namespace
+}  // namespace
