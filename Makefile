@@ -110,6 +110,7 @@ $(BUILD)/libllmc.a: $(LIB_OBJ)
 $(BUILD)/train_gpt $(BUILD)/test_gpt: $(BUILD)/%: $(OBJ)/%.cu.o $(BUILD)/libllmc.a
 	$(call TOLD,link)
 	$(Q)$(CXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/test_gpt: LDLIBS += -lgtest -lgtest_main
 $(BUILD)/unit_tests: $(TEST_OBJ) $(BUILD)/libllmc.a
 	$(call TOLD,link)
 	$(Q)$(CXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lgtest -lgtest_main

@@ -50,6 +50,9 @@ void memory_from_host(void* device, const void* host, size_t bytes, CudaStream s
 void stream_sync(CpuStream s);
 void stream_sync(CudaStream s);
 
+// Bytes that memory_alloc has handed out and memory_free has not taken back.
+size_t memory_in_use(CpuStream s);
+
 // Number of usable CUDA devices; 0 in a CPU build, without a driver, or on any error.
 int cuda_device_count();
 

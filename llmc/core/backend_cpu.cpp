@@ -1,10 +1,16 @@
 // Memory of the CPU backend: zeroed pages straight from the kernel, huge pages where it has them.
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "llmc/core/backend.h"
 #include "llmc/core/check.h"
+
+static std::atomic<size_t> in_use{0};
+size_t memory_in_use(CpuStream) {
+    return in_use;
+}
 
 void* memory_alloc(size_t bytes, const char* what, CpuStream) {
     if (bytes == 0) return nullptr;
@@ -13,10 +19,13 @@ void* memory_alloc(size_t bytes, const char* what, CpuStream) {
           str("no room for ", bytes, " bytes"), "",
           "a smaller --micro-batch, --seq-len or --model, or --recompute block");
     madvise(p, bytes, MADV_HUGEPAGE);  // only advice: 4 KiB pages work too, slower
+    in_use += bytes;
     return p;
 }
 void memory_free(void* p, size_t bytes, CpuStream) {
-    if (p) munmap(p, bytes);
+    if (!p) return;
+    munmap(p, bytes);
+    in_use -= bytes;
 }
 void memory_zero(void* p, size_t bytes, CpuStream) {
     std::memset(p, 0, bytes);

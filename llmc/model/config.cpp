@@ -26,9 +26,6 @@ constexpr Preset kPresets[] = {
 constexpr int kGpt2Vocab = 50257;
 constexpr int kMaxSize = 1 << 24;
 
-int vocab_padded(int V) {
-    return (V + kVocabPadding - 1) / kVocabPadding * kVocabPadding;
-}
 
 // The preset named `spec`. gpt2:dN has depth N and width 64 N up to d12; the deeper ones have the
 // shapes of the GPT-2 family.

@@ -21,6 +21,7 @@ struct ModelConfig {
 
 // Vocabulary rows are padded so that GEMMs see whole tiles; rows V..Vp-1 are zero and stay zero.
 constexpr int kVocabPadding = 128;
+inline int vocab_padded(int V) { return (V + kVocabPadding - 1) / kVocabPadding * kVocabPadding; }
 
 // The config of `spec`: a preset (gpt2:124M, gpt2:d6, gpt3:125M, ...) or the path of a config.json
 // with Hugging Face's field names. vocab_size > 0 replaces the vocabulary.

@@ -142,7 +142,7 @@ TEST(gpt, micro_batches_add_up) {
     const float norm = whole.shards.norm();
 
     auto run = [&](int first, int second, Reduction reduction) {
-        TinyModel m(c, 1, 7, Recompute::None, {0, reduction, 2, 0});
+        TinyModel m(c, 1, 7, Recompute::None, {0, reduction, 2});
         for (int b : {first, second})
             gpt_forward_backward(m.gpt, m.shards, whole.tokens.data() + b * 7,
                                  whole.targets.data() + b * 7, 0.1f);
@@ -159,11 +159,22 @@ TEST(gpt, micro_batches_add_up) {
     EXPECT_NEAR(n01, norm, 1e-5 * norm);  // fp32 rounding of the gradients
     EXPECT_NEAR(nfast, norm, 1e-5 * norm);
     EXPECT_GT(norm, 0);
+    // AdamW's first step moves every weight with a gradient by lr: both ways must have moved, and
+    // to the same place.
+    const float* start = whole.shards.params_acquire(0);
+    double moved = 0;
+    for (size_t i = 0; i < p01.size(); i++) {
+        moved += std::abs(double(p01[i]) - start[i]);
+        if (std::abs(both[i]) > 1e-5f) {
+            ASSERT_NEAR(p01[i], pfast[i], 1e-3) << i;
+        }
+    }
+    EXPECT_GT(moved / double(p01.size()), 0.01);
 }
 
 TEST(gpt, a_gradient_out_of_range_makes_the_norm_nan_and_skips_cleanly) {
     const ModelConfig c = tiny_config(true);
-    TinyModel m(c, 1, 7, Recompute::None, {0, Reduction::Canonical, 2, 0});
+    TinyModel m(c, 1, 7, Recompute::None, {0, Reduction::Canonical, 2});
     const std::vector<float> before(m.shards.params_acquire(0),
                                     m.shards.params_acquire(0) + m.shards.layout().size);
     for (float bad : {NAN, INFINITY, 1e30f}) {

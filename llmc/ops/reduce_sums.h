@@ -45,8 +45,8 @@ void accumulate_fixed(int64_t* acc,  // (n)  +=
                       size_t n, CpuStream s);
 void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CudaStream s);
 
-// x = acc * 2^-44 rounded once to float, and acc = 0.
-void fixed_to_float(float* x,      // (n)  =
-                    int64_t* acc,  // (n)  in: sum, out: 0
+// x = acc * 2^-44, rounded once to float.
+void fixed_to_float(float* x,            // (n)  =
+                    const int64_t* acc,  // (n)
                     size_t n, CpuStream s);
-void fixed_to_float(float* x, int64_t* acc, size_t n, CudaStream s);
+void fixed_to_float(float* x, const int64_t* acc, size_t n, CudaStream s);

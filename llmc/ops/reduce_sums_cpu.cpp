@@ -99,10 +99,7 @@ void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CpuStream) {
     if (found) *bad = 1;
 }
 
-void fixed_to_float(float* x, int64_t* acc, size_t n, CpuStream) {
+void fixed_to_float(float* x, const int64_t* acc, size_t n, CpuStream) {
 #pragma omp parallel for simd schedule(static)
-    for (size_t i = 0; i < n; i++) {
-        x[i] = float(acc[i]) * 0x1p-44f;
-        acc[i] = 0;
-    }
+    for (size_t i = 0; i < n; i++) x[i] = float(acc[i]) * 0x1p-44f;
 }

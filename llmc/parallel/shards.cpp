@@ -2,17 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "llmc/core/check.h"
 
 constexpr int64_t kChunk = 1 << 18;  // elements converted at a time: 1 MiB of floats stays in cache
 
+void fixed_sum_all_reduce(FixedSum& total, Comm& comm) {
+    int64_t limbs[sizeof(FixedSum) / sizeof(int64_t)];
+    static_assert(sizeof limbs == sizeof total, "a FixedSum is int64 limbs and nothing else");
+    std::memcpy(limbs, &total, sizeof limbs);
+    comm.all_reduce(limbs, std::size(limbs));
+    std::memcpy(&total, limbs, sizeof limbs);
+}
+
 template <class Elem, class Stream>
 Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& config, Comm& dp,
                              Memory<Stream>& memory)
     : layout_(layout), config_(config), dp_(dp), stream_(memory.stream()) {
     params_ = memory.template get<Elem>("parameters", "weights", layout.size);
+    if (config.inference) return;
     m_ = memory.template get<float>("optimizer", "first moment", layout.size);
     v_ = memory.template get<float>("optimizer", "second moment", layout.size);
     bad_ = memory.template get<int>("workspace", "range flag", 1);

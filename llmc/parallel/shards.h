@@ -29,7 +29,7 @@ struct ShardsConfig {
     int zero = 0;
     Reduction reduction = Reduction::Canonical;
     int64_t micro_batches = 1;  // of one optimizer step, over all ranks
-    uint64_t seed = 0;
+    bool inference = false;  // parameters alone: no gradients, no optimizer state
 };
 
 // Elements first .. first+count of the tensor lie at `data` on this rank.
@@ -38,6 +38,9 @@ struct TensorSlice {
     int64_t first, count;
     float* data;
 };
+
+// total = sum over ranks: limbs are integers, so any collective adds them exactly.
+void fixed_sum_all_reduce(FixedSum& total, Comm& comm);
 
 template <class Elem, class Stream>
 class Shards {

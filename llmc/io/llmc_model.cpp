@@ -1,0 +1,163 @@
+#include "llmc/io/llmc_model.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "llmc/core/check.h"
+
+namespace {
+constexpr int32_t kMagic = 20240326, kVersionF32 = 3, kVersionBf16 = 5;
+constexpr int kHeaderWords = 256;
+constexpr int64_t kChunk = 1 << 20;  // elements converted at a time
+
+using File = std::unique_ptr<FILE, int (*)(FILE*)>;
+
+std::string system_error() {
+    return std::strerror(errno);
+}
+
+// A run of elements of the file and where it lies in memory.
+struct FilePart {
+    int64_t memory_offset, count;
+};
+
+// The file's order: each tensor of the embedding, then tensor i of every layer for i = 0..11, then
+// the head's.
+std::vector<FilePart> file_parts(const ParamLayout& layout) {
+    std::vector<FilePart> parts;
+    auto add = [&](const ParamBlock& b, const ParamTensor& t) {
+        parts.push_back({b.offset + t.offset, t.count()});
+    };
+    const int head = layout.head();
+    for (const ParamTensor& t : layout.blocks[0].tensors) add(layout.blocks[0], t);
+    for (size_t i = 0; i < layout.blocks[1].tensors.size(); i++)
+        for (int b = 1; b < head; b++) add(layout.blocks[b], layout.blocks[b].tensors[i]);
+    for (const ParamTensor& t : layout.blocks[head].tensors) add(layout.blocks[head], t);
+    return parts;
+}
+
+// Bytes of the file that the header promises, in 128 bits: no header can make it wrap.
+__int128 file_bytes(const LlmcModelHeader& h) {
+    const __int128 L = h.L, C = h.C, Vp = h.Vp, T = h.max_T;
+    const __int128 elements = Vp * C + T * C + L * (12 * C * C + 13 * C) + 2 * C;
+    return kHeaderWords * 4 + elements * __int128(dtype_bytes(h.dtype));
+}
+}  // namespace
+
+LlmcModelHeader llmc_model_header(const std::string& path) {
+    struct stat info {};
+    CHECK(stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode), Exit::Usage,
+          "cannot read the model file", path, "a llm.c model file (.bin)");
+    File file(std::fopen(path.c_str(), "rb"), std::fclose);
+    CHECK(file, Exit::Usage, "cannot open the model file " + path, system_error());
+    int32_t words[kHeaderWords] = {};
+    const bool whole = std::fread(words, sizeof words, 1, file.get()) == 1;
+    CHECK(whole && words[0] == kMagic, Exit::Damaged, path + " is no llm.c model file",
+          whole ? str("magic ", words[0]) : str(info.st_size, " bytes"), str("magic ", kMagic));
+    CHECK(words[1] == kVersionF32 || words[1] == kVersionBf16, Exit::Damaged,
+          path + ": unknown version of the model file", str(words[1]), "3 (fp32) or 5 (bf16)");
+    const LlmcModelHeader h{words[1] == kVersionF32 ? Dtype::F32 : Dtype::BF16,
+                            words[2],
+                            words[3],
+                            words[4],
+                            words[5],
+                            words[6],
+                            words[7]};
+    for (auto [name, n] : {std::pair("max_seq_len", h.max_T),
+                           {"vocab_size", h.V},
+                           {"num_layers", h.L},
+                           {"num_heads", h.H},
+                           {"channels", h.C},
+                           {"padded_vocab_size", h.Vp}})
+        CHECK(n >= 1 && n <= 1 << 24, Exit::Damaged, str(path, ": ", name, " is out of range"),
+              str(n), "1 to 16777216");
+    CHECK(h.V <= h.Vp && h.C % h.H == 0, Exit::Damaged, path + ": impossible sizes",
+          str("vocabulary ", h.V, " padded to ", h.Vp, ", width ", h.C, ", heads ", h.H));
+    CHECK(file_bytes(h) == info.st_size, Exit::Damaged, path + ": wrong size for its header",
+          str(info.st_size, " bytes"), str(double(file_bytes(h)), " bytes"),
+          "an interrupted download or copy");
+    return h;
+}
+
+void llmc_model_read(const std::string& path, float* weights, const ParamLayout& layout) {
+    const LlmcModelHeader h = llmc_model_header(path);
+    File file(std::fopen(path.c_str(), "rb"), std::fclose);
+    CHECK(file, Exit::Usage, "cannot open the model file " + path, system_error());
+    std::fseek(file.get(), kHeaderWords * 4, SEEK_SET);
+    std::vector<bf16> narrow;
+
+    auto read = [&](float* x, int64_t n) {
+        size_t got = 0;
+        if (h.dtype == Dtype::F32) {
+            got = std::fread(x, sizeof(float), size_t(n), file.get());
+        } else {
+            narrow.resize(size_t(n));
+            got = std::fread(narrow.data(), sizeof(bf16), size_t(n), file.get());
+            for (int64_t i = 0; i < n; i++) x[i] = to_float(narrow[size_t(i)]);
+        }
+        CHECK(got == size_t(n), Exit::Damaged, path + ": the file ended early");
+    };
+    std::vector<float> padding;
+    const std::vector<FilePart> parts = file_parts(layout);
+    for (size_t p = 0; p < parts.size(); p++) {
+        for (int64_t i = 0; i < parts[p].count; i += kChunk)
+            read(weights + parts[p].memory_offset + i, std::min(kChunk, parts[p].count - i));
+        // The file's own padding of wte, which may differ from ours.
+        int64_t rest = p == 0 ? int64_t(h.Vp - h.V) * h.C : 0;
+        for (; rest > 0; rest -= int64_t(padding.size())) {
+            padding.resize(size_t(std::min(kChunk, rest)));
+            read(padding.data(), int64_t(padding.size()));
+            CHECK(std::all_of(padding.begin(), padding.end(), [](float x) { return x == 0; }),
+                  Exit::Damaged, path + ": the vocabulary's padding rows are not zero");
+        }
+    }
+}
+
+void llmc_model_write(const std::string& path, const float* weights, const ParamLayout& layout,
+                      LlmcModelHeader h) {
+    const std::string tmp = path + ".tmp";
+    File file(std::fopen(tmp.c_str(), "wb"), std::fclose);
+    CHECK(file, Exit::Usage, "cannot write the model file " + tmp, system_error());
+    bool ok = true;
+    std::vector<bf16> narrow;
+    auto write = [&](const float* x, int64_t n) {
+        if (h.dtype == Dtype::F32) {
+            ok = ok && std::fwrite(x, sizeof(float), size_t(n), file.get()) == size_t(n);
+            return;
+        }
+        narrow.resize(size_t(n));
+        for (int64_t i = 0; i < n; i++) narrow[size_t(i)] = to_bf16(x[i]);
+        ok = ok && std::fwrite(narrow.data(), sizeof(bf16), size_t(n), file.get()) == size_t(n);
+    };
+
+    int32_t words[kHeaderWords] = {
+        kMagic, h.dtype == Dtype::F32 ? kVersionF32 : kVersionBf16, h.max_T, h.V, h.L, h.H, h.C,
+        h.Vp};
+    ok = std::fwrite(words, sizeof words, 1, file.get()) == 1;
+    const std::vector<float> zeros(size_t(std::min<int64_t>(kChunk, int64_t(h.Vp - h.V) * h.C)));
+    const std::vector<FilePart> parts = file_parts(layout);
+    for (size_t p = 0; p < parts.size(); p++) {
+        for (int64_t i = 0; i < parts[p].count; i += kChunk)
+            write(weights + parts[p].memory_offset + i, std::min(kChunk, parts[p].count - i));
+        const int64_t padding = p == 0 ? int64_t(h.Vp - h.V) * h.C : 0;
+        for (int64_t i = 0; i < padding; i += kChunk)
+            write(zeros.data(), std::min(kChunk, padding - i));
+    }
+
+    // On disk before it has its name.
+    ok = ok && std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0;
+    ok = std::fclose(file.release()) == 0 && ok;
+    ok = ok && std::rename(tmp.c_str(), path.c_str()) == 0;
+    if (ok) return;
+    const std::string why = system_error();
+    std::remove(tmp.c_str());
+    fail(Exit::Resource, "cannot write the model file " + path, why, "",
+         "is the disk full? What was there before is untouched");
+}

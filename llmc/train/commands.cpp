@@ -1,0 +1,140 @@
+#include "llmc/train/commands.h"
+
+#include <omp.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "llmc/io/checkpoint.h"
+#include "llmc/io/llmc_model.h"
+#include "llmc/io/run_lock.h"
+#include "llmc/train/evaluate.h"
+#include "llmc/train/planner.h"
+#include "llmc/train/run.h"
+#include "llmc/train/saves.h"
+#include "llmc/train/tokenize.h"
+
+int report_errors(const World& world, const std::function<Exit()>& command) {
+    std::string message;
+    Exit code = Exit::Usage;
+    try {
+        return int(command());
+    } catch (const Error& e) {
+        message = e.what(), code = e.code;
+    } catch (const std::bad_alloc&) {
+        message = "out of memory; hint: a smaller --micro-batch or --model, or --recompute block";
+        code = Exit::Resource;
+    }
+    std::fprintf(stderr, "%serror: %s\n", world_prefix(world).c_str(), message.c_str());
+    return int(code);
+}
+
+void device_setup(const Options& opt) {
+    CHECK(opt.device != Device::Cuda || cuda_device_count() > 0, Exit::Usage,
+          "--device cuda, but there is no usable GPU",
+          kBuiltWithCuda ? "no device, no driver, or too old a driver" : "a build without CUDA", "",
+          "--device cpu");
+    CHECK(opt.command != Command::Train || opt.dtype == Dtype::F32, Exit::Usage,
+          "training in bf16 needs a GPU", "the CPU", "", "--dtype fp32");
+    if (opt.threads > 0) omp_set_num_threads(opt.threads);
+}
+
+Exit plan_run(const Options& options, World& world) {
+    Options opt = options;
+    const ModelConfig cfg = run_model(opt, world);
+    options_derive(opt, cfg.max_T, opt.ranks);
+    plan_print(opt, cfg, world);
+    return Exit::Done;
+}
+
+Exit tokenize_command(const Options& opt) {
+    TokenizeOptions t;
+    t.files = opt.files;
+    t.tokenizer = opt.tokenizer;
+    t.out = opt.out;
+    t.val_fraction = opt.val_fraction;
+    t.shard_tokens = opt.shard_tokens;
+    t.threads = opt.threads;
+    return Exit(tokenize_run(t));
+}
+
+Exit train_bpe_command(const Options& opt) {
+    TrainBpeOptions t;
+    t.files = opt.files;
+    t.vocab_size = opt.vocab_size;
+    t.out = opt.out;
+    return Exit(train_bpe_run(t));
+}
+
+Exit eval_run(const Options& opt, World& world) {
+    Memory<CpuStream> memory{CpuStream{}};
+    LoadedModel model = model_load(opt.model, world, memory);
+    const int T = opt.seq_len > 0 ? opt.seq_len : std::min(model.cfg.max_T, kSeqLen);
+    check_seq_len(model.cfg, T);
+    const TokenFiles data = TokenFiles::open(opt.data, model.cfg.V);
+    CHECK(data.samples(T) > 0, Exit::Usage, "the data is shorter than one sample",
+          str(data.tokens(), " tokens"), str("at least ", T + 1, " in one shard"));
+    auto gpt = gpt_create<float>(model.cfg, opt.micro_batch, T, Recompute::Block, true, memory);
+    const Evaluation e = evaluate(gpt, *model.shards, data, 0);
+    const nlohmann::json result = {{"model", opt.model},
+                                   {"step", model.checkpoint.manifest.meta.step},
+                                   {"val_loss", e.loss},
+                                   {"perplexity", std::exp(e.loss)},
+                                   {"tokens", e.targets}};
+    std::printf("%s\n", result.dump().c_str());
+    return Exit::Done;
+}
+
+Exit verify_run(const Options& opt, World& world) {
+    std::printf("state %s\n", checkpoint_verify(opt.path, *world.dp).c_str());
+    return Exit::Done;
+}
+
+Exit import_run(const Options& opt, World& world) {
+    const LlmcModelHeader h = llmc_model_header(opt.path);
+    ModelConfig cfg;
+    cfg.name = opt.path;
+    cfg.L = h.L, cfg.H = cfg.KV = h.H, cfg.C = h.C, cfg.F = 4 * h.C;
+    cfg.V = h.V, cfg.Vp = vocab_padded(h.V), cfg.max_T = h.max_T;
+
+    const std::unique_ptr<Tokenizer> tokenizer =
+        opt.tokenizer.empty() ? nullptr : tokenizer_open(opt.tokenizer);
+    CHECK(!tokenizer || tokenizer->vocab_size() <= cfg.V, Exit::Usage,
+          "the tokenizer has more tokens than the model", str(tokenizer->vocab_size()),
+          str("at most ", cfg.V));
+    const RunLock lock(opt.out, "import", *world.dp);
+
+    Memory<CpuStream> memory{CpuStream{}};
+    ShardsConfig config;
+    config.inference = true;
+    Shards<float, CpuStream> shards(param_layout(cfg), config, *world.dp, memory);
+    llmc_model_read(opt.path, shards.params_acquire(0), shards.layout());
+
+    Options as_run = opt;
+    as_run.seq_len = cfg.max_T;
+    Saves saves;
+    const SaveResult saved =
+        checkpoint_save(opt.out, checkpoint_meta("import", {}, as_run, cfg, tokenizer.get(), world),
+                        state_pieces(shards, Groups::Weights), *world.dp, saves);
+    CHECK(saved.ok, Exit::Resource, "cannot save the imported model", saved.reason);
+    std::printf("%s\nstate %s\n", saved.path.c_str(), saved.state.c_str());
+    return Exit::Done;
+}
+
+Exit export_run(const Options& opt, World& world) {
+    CHECK(opt.format == "llmc", Exit::Usage, "unknown --format", opt.format, "llmc");
+    Memory<CpuStream> memory{CpuStream{}};
+    LoadedModel model = model_load(opt.path, world, memory);
+    const ModelConfig& c = model.cfg;
+    CHECK(c.tied && c.F == 4 * c.C && c.eps == 1e-5f, Exit::Usage,
+          "the model has no place in a llm.c model file",
+          str(c.tied ? "tied" : "untied", " head, MLP width ", c.F, ", layer norm epsilon ", c.eps),
+          str("tied head, MLP width ", 4 * c.C, ", layer norm epsilon 1e-5"));
+    llmc_model_write(opt.out, model.shards->params_acquire(0), model.shards->layout(),
+                     {opt.dtype, c.max_T, c.V, c.L, c.H, c.C, c.Vp});
+    return Exit::Done;
+}

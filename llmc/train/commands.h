@@ -1,0 +1,23 @@
+// llmc/train/commands.h: the commands besides `train`, and what all of them share.
+#pragma once
+#include <functional>
+
+#include "llmc/core/check.h"
+#include "llmc/parallel/world.h"
+#include "llmc/train/options.h"
+
+// Runs the command; an Error becomes one line on stderr, "[rank 0/1 host] error: ...", and the exit
+// code it carries. Memory that runs out is Exit::Resource.
+int report_errors(const World& world, const std::function<Exit()>& command);
+
+// Checks --device against the machine and the build, and applies --threads.
+void device_setup(const Options& opt);
+
+Exit plan_run(const Options& opt, World& world);       // tables on stdout
+Exit tokenize_command(const Options& opt);             // text to token shards
+Exit train_bpe_command(const Options& opt);            // text to a tokenizer
+Exit generate_run(const Options& opt, World& world);   // the text alone on stdout
+Exit eval_run(const Options& opt, World& world);       // one JSON object on stdout
+Exit import_run(const Options& opt, World& world);     // a llm.c model file to a checkpoint
+Exit export_run(const Options& opt, World& world);     // a checkpoint to a llm.c model file
+Exit verify_run(const Options& opt, World& world);     // "state <hash>" on stdout

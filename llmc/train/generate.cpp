@@ -1,0 +1,73 @@
+#include "llmc/train/generate.h"
+
+#include <cstdio>
+
+#include "llmc/core/check.h"
+#include "llmc/train/commands.h"
+#include "llmc/train/saves.h"
+
+void generate(Decoder& decoder, Shards<float, CpuStream>& shards, int V,
+              const std::vector<int>& prompt, int n, int eot, const Sampling& how,
+              const std::function<void(int)>& emit) {
+    decoder.reset();
+    std::vector<int> text = prompt;
+    size_t fed = 0;  // of text, in the cache
+    for (int i = 0; i < n; i++) {
+        if (int64_t(text.size() - fed) > decoder.capacity() - decoder.used()) {
+            decoder.reset();
+            fed = text.size() - size_t(std::max(decoder.capacity() / 2, 1));
+        }
+        const float* logits = decoder.feed(shards, text.data() + fed, int(text.size() - fed));
+        fed = text.size();
+        const int token = sample_token(logits, V, how, uint64_t(i));
+        if (token == eot) return;
+        text.push_back(token);
+        emit(token);
+    }
+}
+
+std::vector<int> prompt_tokens(Tokenizer& tokenizer, const std::string& prompt) {
+    std::vector<int> ids = {tokenizer.eot()};
+    tokenizer.encode(prompt, false, ids);
+    return ids;
+}
+
+void TextWriter::add(const std::string& bytes) {
+    waiting_ += bytes;
+    // A character is cut when a lead byte near the end promises more bytes than there are.
+    size_t whole = waiting_.size();
+    for (size_t back = 1; back <= 3 && back <= waiting_.size(); back++) {
+        const unsigned char c = (unsigned char)waiting_[waiting_.size() - back];
+        if ((c & 0xc0) == 0x80) continue;  // a continuation byte: the lead is before it
+        const size_t length = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        if (length > back) whole = waiting_.size() - back;
+        break;
+    }
+    if (whole) write_(waiting_.substr(0, whole));
+    waiting_.erase(0, whole);
+}
+
+void TextWriter::finish() {
+    if (!waiting_.empty()) write_(waiting_);
+    waiting_.clear();
+}
+
+Exit generate_run(const Options& opt, World& world) {
+    Memory<CpuStream> memory{CpuStream{}};
+    LoadedModel model = model_load(opt.model, world, memory);
+    const std::unique_ptr<Tokenizer> tokenizer = model_tokenizer(opt, model);
+    const std::vector<int> prompt = prompt_tokens(*tokenizer, opt.prompt);
+    Decoder decoder(model.cfg, int(prompt.size()) + opt.tokens, 64, memory);
+
+    TextWriter out([](const std::string& text) {
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fflush(stdout);
+    });
+    out.add(opt.prompt);
+    generate(decoder, *model.shards, model.cfg.V, prompt, opt.tokens, tokenizer->eot(),
+             {opt.temperature, opt.top_k, opt.top_p, opt.seed},
+             [&](int token) { out.add(tokenizer->token_bytes(token)); });
+    out.add("\n");
+    out.finish();
+    return Exit::Done;
+}

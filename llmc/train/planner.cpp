@@ -1,0 +1,66 @@
+#include "llmc/train/planner.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "llmc/core/check.h"
+#include "llmc/model/decode.h"
+#include "llmc/model/gpt.h"
+#include "llmc/train/run.h"
+#include "llmc/train/saves.h"
+
+SamplingRoom sampling_room(const Options& opt, const ModelConfig& cfg) {
+    if (opt.sample_every <= 0) return {0, 0};
+    // A prompt has at most as many tokens as bytes, plus the end-of-text before it.
+    const int prompt = int(std::min<size_t>(opt.prompt.size() + 1, size_t(cfg.max_T)));
+    return {std::min(cfg.max_T, prompt + opt.sample_tokens), std::min(prompt, 64)};
+}
+
+MemoryPlan plan_memory(const Options& opt, const ModelConfig& cfg, World& world) {
+    Memory<CpuStream> memory(CpuStream{}, MemoryMode::Measure);
+    Shards<float, CpuStream>(param_layout(cfg), shards_config(opt), *world.dp, memory);
+    gpt_create<float>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
+    if (const SamplingRoom room = sampling_room(opt, cfg); room.capacity)
+        Decoder(cfg, room.capacity, room.batch, memory);
+    return memory.plan();
+}
+
+std::string bytes_text(int64_t bytes) {
+    const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double x = double(bytes);
+    int unit = 0;
+    while (x >= 1024 && unit < 4) x /= 1024, unit++;
+    char text[32];
+    std::snprintf(text, sizeof text, unit ? "%.2f %s" : "%.0f %s", x, units[unit]);
+    return text;
+}
+
+void plan_print(const Options& opt, const ModelConfig& cfg, World& world) {
+    const MemoryPlan plan = plan_memory(opt, cfg, world);
+    const ParamLayout layout = param_layout(cfg);
+    const CheckpointBytes disk = checkpoint_bytes({planned_pieces(layout)});
+
+    std::printf("model %s: %lld parameters, %d layers, width %d, %d heads, vocabulary %d (%d)\n",
+                cfg.name.c_str(), (long long)layout.count, cfg.L, cfg.C, cfg.H, cfg.V, cfg.Vp);
+    std::printf("step: %lld tokens = %d micro-batches of %d x %d on %d rank%s\n\n",
+                (long long)opt.batch_tokens, opt.grad_accum, opt.micro_batch, opt.seq_len,
+                opt.ranks, opt.ranks == 1 ? "" : "s");
+    std::printf("%-14s %-36s %16s\n", "memory", "", "bytes a rank");
+    std::string kind;
+    for (const MemoryRow& row : plan.rows) {
+        std::printf("%-14s %-36s %16lld\n", row.kind == kind ? "" : row.kind.c_str(),
+                    row.name.c_str(), (long long)row.bytes);
+        kind = row.kind;
+    }
+    std::printf("\n");
+    for (const char* k :
+         {"parameters", "gradients", "optimizer", "activations", "generation", "workspace"})
+        if (plan.total(k))
+            std::printf("total %-45s %16lld   %s\n", k, (long long)plan.total(k),
+                        bytes_text(plan.total(k)).c_str());
+    std::printf("total %-45s %16lld   %s\n", "memory", (long long)plan.total(),
+                bytes_text(plan.total()).c_str());
+    std::printf("total %-45s %16lld   %s\n", "one checkpoint on disk (at most)",
+                (long long)disk.total(), bytes_text(disk.total()).c_str());
+}

@@ -1,0 +1,58 @@
+// The plan is what a run allocates, to the byte.
+#include "llmc/train/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "llmc/model/decode.h"
+#include "llmc/model/gpt.h"
+#include "llmc/train/run.h"
+
+TEST(planner, the_plan_equals_what_a_run_allocates) {
+    World world = world_init();
+    const ModelConfig cfg = model_config("gpt2:d2", 300);
+    for (int accumulate : {1, 3})
+        for (Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Block})
+            for (Reduction reduction : {Reduction::Canonical, Reduction::Fast})
+                for (int sample_every : {0, 10}) {
+                    Options opt;
+                    opt.micro_batch = 2, opt.seq_len = 33, opt.recompute = recompute;
+                    opt.batch_tokens = int64_t(accumulate) * 2 * 33, opt.reduction = reduction;
+                    opt.sample_every = sample_every, opt.prompt = "abc";
+                    options_derive(opt, cfg.max_T, 1);
+                    const MemoryPlan plan = plan_memory(opt, cfg, world);
+
+                    const size_t before = memory_in_use(CpuStream{});
+                    Memory<CpuStream> memory{CpuStream{}};
+                    Shards<float, CpuStream> shards(param_layout(cfg), shards_config(opt),
+                                                    *world.dp, memory);
+                    gpt_create<float>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false,
+                                      memory);
+                    const SamplingRoom room = sampling_room(opt, cfg);
+                    if (room.capacity) Decoder(cfg, room.capacity, room.batch, memory);
+                    EXPECT_EQ(int64_t(memory_in_use(CpuStream{}) - before), plan.total());
+                    ASSERT_EQ(memory.plan().rows.size(), plan.rows.size());
+                    for (size_t i = 0; i < plan.rows.size(); i++)
+                        EXPECT_EQ(memory.plan().rows[i].bytes, plan.rows[i].bytes);
+                }
+}
+
+TEST(planner, measuring_allocates_nothing) {
+    World world = world_init();
+    Options opt;
+    const ModelConfig cfg = model_config("gpt2:1558M");
+    options_derive(opt, cfg.max_T, 1);
+    const size_t before = memory_in_use(CpuStream{});
+    const MemoryPlan plan = plan_memory(opt, cfg, world);
+    EXPECT_EQ(memory_in_use(CpuStream{}), before);
+    // Weights, gradients and two moments in fp32: 16 bytes a parameter and a little padding.
+    const int64_t states =
+        plan.total("parameters") + plan.total("gradients") + plan.total("optimizer");
+    EXPECT_NEAR(double(states), 16.0 * 1557611200, 16.0 * 1557611200 * 1e-3);
+    EXPECT_GT(plan.total("activations"), 0);
+}
+
+TEST(planner, bytes_are_written_for_people) {
+    EXPECT_EQ(bytes_text(512), "512 B");
+    EXPECT_EQ(bytes_text(1536), "1.50 KiB");
+    EXPECT_EQ(bytes_text(int64_t(3) << 30), "3.00 GiB");
+}

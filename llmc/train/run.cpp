@@ -1,0 +1,291 @@
+#include "llmc/train/run.h"
+
+#include <omp.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "llmc/core/check.h"
+#include "llmc/ops/gemm.h"
+#include "llmc/train/batch.h"
+#include "llmc/train/evaluate.h"
+#include "llmc/train/generate.h"
+#include "llmc/train/planner.h"
+#include "llmc/train/progress.h"
+#include "llmc/train/saves.h"
+#include "llmc/train/signals.h"
+
+static bool is_directory(const std::string& path) {
+    struct stat info {};
+    return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static std::string decimals(double x, int digits) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.*f", digits, x);
+    return text;
+}
+
+// Which device, how many threads, which BLAS, and why.
+static std::string device_text(const Options& opt) {
+    return str("CPU (",
+               opt.device == Device::Cpu ? "asked for"
+               : kBuiltWithCuda          ? "no usable GPU"
+                                         : "built without CUDA",
+               "), ", omp_get_max_threads(), " threads, ", gemm_library());
+}
+
+static std::string fresh_run_id() {
+    std::random_device random;
+    char text[17];
+    std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+    return text;
+}
+
+// Where the run starts: resume from --out, from --resume PATH, from --model CHECKPOINT, or nowhere.
+static void find_start(Run& run, World& world) {
+    const Options& opt = run.opt;
+    if (opt.resume == "auto") {
+        run.start = checkpoint_find(opt.out, *world.dp);
+    } else if (opt.resume == "never") {
+        checkpoint_set_aside(opt.out, -1, *world.dp);
+    } else {
+        run.start = checkpoint_open(opt.resume, *world.dp);
+        checkpoint_set_aside(opt.out, run.start->manifest.meta.step, *world.dp);
+    }
+    if (run.start) {
+        run.id = run.start->manifest.meta.run_id;
+        run.saves.resumed_from = run.start->path;
+    } else if (is_directory(opt.model)) {
+        run.start = checkpoint_open(opt.model, *world.dp);
+        run.weights_only = true;
+    }
+}
+
+static std::optional<DataInfo> data_info(const Options& opt) {
+    if (opt.data.empty()) return std::nullopt;
+    return data_info_find(opt.data);
+}
+
+ModelConfig run_model(const Options& opt, World& world) {
+    if (is_directory(opt.model)) {
+        const OpenCheckpoint from = checkpoint_open(opt.model, *world.dp);
+        return model_config_from_json(from.manifest.meta.model, from.path);
+    }
+    const std::optional<DataInfo> info = data_info(opt);
+    return model_config(opt.model, opt.vocab_size > 0 ? opt.vocab_size
+                                   : info             ? info->vocab_size
+                                                      : 0);
+}
+
+std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt) {
+    if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
+    const std::optional<DataInfo> info = data_info(opt);
+    return info ? tokenizer_open(info->tokenizer) : nullptr;
+}
+
+Run run_open(const Options& opt, World& world) {
+    Run run;
+    run.opt = opt;
+    run.cfg = run_model(opt, world);
+    options_derive(run.opt, run.cfg.max_T, world.size);
+    run.tokenizer = run_tokenizer(opt);
+    CHECK(!run.tokenizer || run.tokenizer->vocab_size() <= run.cfg.V, Exit::Usage,
+          "the tokenizer has more tokens than the model", str(run.tokenizer->vocab_size()),
+          str("at most ", run.cfg.V), "--vocab-size");
+
+    // The data: every shard's header, size and ids are checked here.
+    run.train = TokenFiles::open(opt.data, run.cfg.V);
+    CHECK(run.train.samples(run.opt.seq_len) > 0, Exit::Usage,
+          "the training data is shorter than one sample", str(run.train.tokens(), " tokens"),
+          str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
+    if (!opt.val_data.empty()) {
+        run.val = TokenFiles::open(opt.val_data, run.cfg.V);
+        CHECK(run.val->samples(run.opt.seq_len) > 0, Exit::Usage,
+              "the validation data is shorter than one sample", str(run.val->tokens(), " tokens"),
+              str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
+    }
+
+    run.id = fresh_run_id();
+    run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp);
+    run.saves.keep = opt.keep;
+    find_start(run, world);
+    return run;
+}
+
+template <class Elem, class Stream>
+RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
+    RunState state;
+    if (run.start && !run.weights_only) {
+        state = checkpoint_state(*run.start, run.opt, run.cfg);
+        checkpoint_read(*run.start, state_pieces(shards, Groups::All), *world.dp);
+        run.saved_step = state.step;
+    } else if (run.start) {
+        checkpoint_read(*run.start, state_pieces(shards, Groups::Weights), *world.dp, Want::Some);
+    } else {
+        for (TensorSlice& s : shards.master_slices())
+            param_init(s.data, *s.tensor, s.first, s.count, run.opt.seed);
+    }
+    return state;
+}
+
+template <class Elem, class Stream>
+void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world,
+              Log& log) {
+    if (run.saved_step == state.step) return;
+    const auto begin = std::chrono::steady_clock::now();
+    log.sync();
+    const SaveResult saved = checkpoint_save(
+        run.opt.out, checkpoint_meta(run.id, state, run.opt, run.cfg, run.tokenizer.get(), world),
+        state_pieces(shards, Groups::All), *world.dp, run.saves);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (saved.ok) {
+        run.saved_step = state.step;
+        log.event(int(state.step), "save",
+                  {{"path", saved.path},
+                   {"state", saved.state},
+                   {"bytes", saved.bytes},
+                   {"seconds", float(seconds)}},
+                  str("saved ", saved.path, ", ", bytes_text(saved.bytes)));
+    } else {
+        log.event(int(state.step), "save_failed", {{"reason", saved.reason}},
+                  "NOT SAVED: " + saved.reason + "; training goes on");
+    }
+}
+
+template <class Elem, class Stream>
+float run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
+                        Shards<Elem, Stream>& shards, World& world) {
+    const int B = run.opt.micro_batch, T = run.opt.seq_len;
+    const Batch batch = batch_read(run.train, run.opt.seed, state.samples,
+                                   run.opt.grad_accum * world.size, B, T, world.rank, world.size);
+    int64_t valid = batch.valid;
+    world.dp->all_reduce(&valid, 1);
+    const float scale = valid ? 1.f / float(valid) : 0.f;
+
+    gpt_loss_reset(gpt);
+    for (int i = 0; i < batch.micro_batches; i++)
+        gpt_forward_backward(gpt, shards, batch.tokens_of(i, int64_t(B) * T),
+                             batch.targets_of(i, int64_t(B) * T), scale);
+
+    FixedSum total = gpt_loss_sum(gpt);
+    fixed_sum_all_reduce(total, *world.dp);
+    return float(fixed_sum_value(total) / double(std::max<int64_t>(valid, 1)));
+}
+
+std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const MemoryPlan& plan,
+                             const World& world) {
+    const Options& opt = run.opt;
+    const ModelConfig& c = run.cfg;
+    const int64_t samples = run.train.samples(opt.seq_len);
+    const double epochs =
+        double(opt.steps) * double(opt.batch_tokens / opt.seq_len) / double(samples);
+    std::vector<std::pair<std::string, std::string>> rows = {
+        {"model", str(c.name, ": ", grouped(param_layout(c).count), " parameters, ", c.L,
+                      " layers, width ", c.C, ", ", c.H, " heads, vocabulary ", c.V)},
+        {"data", str(grouped(run.train.tokens()), " tokens in ", run.train.shards().size(),
+                     " shards, ", grouped(samples), " samples of ", opt.seq_len)},
+        {"",
+         run.val ? str(grouped(run.val->tokens()), " tokens of validation") : "no validation data"},
+        {"step",
+         str(grouped(opt.batch_tokens), " tokens = ", opt.grad_accum, " x ", opt.micro_batch, " x ",
+             opt.seq_len, " on ", world.size, " rank", world.size == 1 ? "" : "s")},
+        {"run", str(opt.steps, " steps, ", decimals(epochs, 2), " epochs, ",
+                    state.step ? str("resumed at step ", state.step) : "from the start")},
+        {"device", device_text(opt)},
+        {"out", opt.out},
+        {"memory", bytes_text(plan.total())}};
+    for (const char* kind :
+         {"parameters", "gradients", "optimizer", "activations", "generation", "workspace"})
+        if (plan.total(kind))
+            rows.push_back({"", str("  ", kind, " ", bytes_text(plan.total(kind)))});
+    if (world.rank == 0) table_print("train_gpt", rows);
+
+    LogSetup setup;
+    setup.dir = opt.out;
+    setup.steps = opt.steps;
+    setup.resume_step = state.step > 0 ? int(state.step) : -1;
+    setup.flops_per_token = flops_per_token(c, opt.seq_len);
+    setup.speaks = world.rank == 0;
+    return std::make_unique<Log>(setup);
+}
+
+int signal_agreed(World& world) {
+    int signal = signal_received();
+    world.dp->all_reduce(&signal, 1, ReduceOp::Max);
+    return signal;
+}
+
+void run_report(const Run& run, const RunState& state, const Verdict& verdict, float loss,
+                float norm, float lr, const StepTimer& timer, Log& log) {
+    StepReport report;
+    report.step = int(state.step);
+    report.loss = loss, report.grad_norm = norm, report.lr = lr;
+    report.ms = timer.ms();
+    report.step_tokens = run.opt.batch_tokens;
+    report.tokens = state.samples * run.opt.seq_len;
+    log.step(report);
+    if (!verdict.apply)
+        log.event(
+            int(state.step), "skip",
+            {{"reason", verdict.reason},
+             {"loss_z", float(verdict.loss_z)},
+             {"norm_z", float(verdict.norm_z)},
+             {"in_row", state.skipped_in_row}},
+            str("update skipped: ", verdict.reason, ", loss ", loss, ", gradient norm ", norm));
+}
+
+void run_stopped(const RunState& state, int signal, Log& log) {
+    log.event(int(state.step), "stop", {{"signal", std::string(signal_name(signal))}},
+              str("stopped by ", signal_name(signal), "; run the same command again to resume"));
+}
+
+Samples::Samples(Run& run, Memory<CpuStream>& memory) : run_(run) {
+    const SamplingRoom room = sampling_room(run.opt, run.cfg);
+    if (!room.capacity) return;
+    CHECK(run.tokenizer, Exit::Usage, "--sample-every needs a tokenizer", "none beside the data",
+          "", "--tokenizer PATH, or data made by `train_gpt tokenize`");
+    decoder_ = std::make_unique<Decoder>(run.cfg, room.capacity, room.batch, memory);
+}
+
+std::string Samples::text(Shards<float, CpuStream>& shards) {
+    std::string text = run_.opt.prompt;
+    generate(*decoder_, shards, run_.cfg.V, prompt_tokens(*run_.tokenizer, run_.opt.prompt),
+             run_.opt.sample_tokens, run_.tokenizer->eot(), {1, 0, 1, run_.opt.seed},
+             [&](int token) { text += run_.tokenizer->token_bytes(token); });
+    return text;
+}
+
+ShardsConfig shards_config(const Options& opt) {
+    ShardsConfig config;
+    config.zero = opt.zero;
+    config.reduction = opt.reduction;
+    config.micro_batches = opt.batch_tokens / (int64_t(opt.micro_batch) * opt.seq_len);
+    return config;
+}
+
+AdamW adamw(const Options& opt, float lr, int64_t t) {
+    return {lr, float(opt.beta1), float(opt.beta2), float(opt.eps), float(opt.weight_decay), t};
+}
+
+float clip_scale(double clip, float norm) {
+    return clip > 0 && norm > clip ? float(clip / double(norm)) : 1.f;
+}
+
+template <class Elem, class Stream>
+float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards) {
+    const int64_t samples = int64_t(run.opt.val_batches) * run.opt.micro_batch;
+    return float(evaluate(gpt, shards, *run.val, samples).loss);
+}
+
+#define RUN_FOR(Elem, Stream)                                                           \
+    template RunState run_start(Run&, Shards<Elem, Stream>&, World&);                   \
+    template void run_save(Run&, const RunState&, Shards<Elem, Stream>&, World&, Log&); \
+    template float run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,         \
+                                     Shards<Elem, Stream>&, World&);                    \
+    template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&);
+RUN_FOR(float, CpuStream)

@@ -1,0 +1,108 @@
+// llmc/train/run.h: what surrounds the training loop: the output directory and its lock, the data,
+// where the run starts from, saving.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "llmc/io/checkpoint.h"
+#include "llmc/io/data_info.h"
+#include "llmc/io/data_info.h"
+#include "llmc/io/run_lock.h"
+#include "llmc/io/tokenizer.h"
+#include "llmc/io/tokens.h"
+#include "llmc/model/decode.h"
+#include "llmc/model/gpt.h"
+#include "llmc/parallel/world.h"
+#include "llmc/train/log.h"
+#include "llmc/train/options.h"
+#include "llmc/train/run_state.h"
+
+struct Run {
+    Options opt;  // derived
+    ModelConfig cfg;
+    TokenFiles train;
+    std::optional<TokenFiles> val;
+    std::unique_ptr<Tokenizer> tokenizer;  // null: unknown; then nothing is sampled
+    std::string id;
+    std::unique_ptr<RunLock> lock;
+    std::optional<OpenCheckpoint> start;  // resume from it ...
+    bool weights_only = false;            // ... or take only its weights (--model CHECKPOINT)
+    int64_t saved_step = -1;              // the newest step that is on disk
+    Saves saves;
+};
+
+// The model that the options name: a checkpoint's, or a preset or config with --vocab-size, else the
+// vocabulary that the data was tokenized with.
+ModelConfig run_model(const Options& opt, World& world);
+
+// --tokenizer, else the one that lies beside the data, else null.
+std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt);
+
+// Checks everything that can be checked before memory is taken: model, data, batch, output
+// directory, what to resume from. Takes the lock of --out.
+Run run_open(const Options& opt, World& world);
+
+// The state the run starts from: the checkpoint's, or fresh weights by (seed, name, index).
+template <class Elem, class Stream>
+RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world);
+
+// Saves at this step boundary, unless it is saved already. A save that fails is logged, and training
+// goes on.
+template <class Elem, class Stream>
+void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log);
+
+// Forward and backward of all micro-batches of the step; returns the mean loss over the global
+// batch's valid targets, the same bits on every rank.
+template <class Elem, class Stream>
+float run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
+                        Shards<Elem, Stream>& shards, World& world);
+
+// Mean loss over the first --val-batches micro-batches of the validation data.
+template <class Elem, class Stream>
+float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards);
+
+class StepTimer {
+  public:
+    double ms() const {
+        return std::chrono::duration<double, std::milli>(Clock::now() - begin_).count();
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point begin_ = Clock::now();
+};
+
+// One line of a step, and an event if it was skipped.
+void run_report(const Run& run, const RunState& state, const Verdict& verdict, float loss,
+                float norm, float lr, const StepTimer& timer, Log& log);
+void run_stopped(const RunState& state, int signal, Log& log);
+
+// The text that is sampled during training: --sample-tokens after --prompt, the same randomness at
+// every step, so that samples of different steps differ by what was learnt.
+class Samples {
+  public:
+    Samples(Run& run, Memory<CpuStream>& memory);
+    std::string text(Shards<float, CpuStream>& shards);
+
+  private:
+    Run& run_;
+    std::unique_ptr<Decoder> decoder_;  // null without --sample-every
+};
+
+ShardsConfig shards_config(const Options& opt);  // of derived options
+AdamW adamw(const Options& opt, float lr, int64_t t);
+
+// The log of this run, after its table has been printed: model, data, layout, memory, device.
+std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const MemoryPlan& plan,
+                             const World& world);
+
+// The first signal that any rank has received, agreed by all at a step boundary; 0 for none.
+int signal_agreed(World& world);
+
+// min(1, clip / norm); 1 without clipping.
+float clip_scale(double clip, float norm);
+
+// True every `every` steps, never for 0.
+inline bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }

@@ -1,0 +1,84 @@
+#include "llmc/train/saves.h"
+
+#include <nlohmann/json.hpp>
+
+#include "llmc/core/check.h"
+
+static void pieces_add(std::vector<TensorPiece>& pieces, const char* group,
+                       const std::vector<TensorSlice>& slices) {
+    for (const TensorSlice& s : slices)
+        pieces.push_back(
+            {group, s.tensor->name, Dtype::F32, s.tensor->shape, s.first, s.count, s.data});
+}
+
+template <class Elem, class Stream>
+std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups groups) {
+    std::vector<TensorPiece> pieces;
+    pieces_add(pieces, "weights", shards.master_slices());
+    if (groups == Groups::All) {
+        pieces_add(pieces, "m", shards.moment_m_slices());
+        pieces_add(pieces, "v", shards.moment_v_slices());
+    }
+    return pieces;
+}
+template std::vector<TensorPiece> state_pieces(Shards<float, CpuStream>&, Groups);
+
+std::vector<TensorPiece> planned_pieces(const ParamLayout& layout) {
+    std::vector<TensorPiece> pieces;
+    for (const char* group : {"weights", "m", "v"})
+        for (const ParamBlock& b : layout.blocks)
+            for (const ParamTensor& t : b.tensors)
+                pieces.push_back({group, t.name, Dtype::F32, t.shape, 0, t.count(), nullptr});
+    return pieces;
+}
+
+CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state, const Options& opt,
+                               const ModelConfig& cfg, const Tokenizer* tokenizer,
+                               const World& world) {
+    CheckpointMeta meta;
+    meta.run_id = run_id;
+    meta.step = state.step;
+    meta.tokens = state.samples * opt.seq_len;
+    meta.model = model_config_to_json(cfg);
+    meta.train = run_state_to_json(state);
+    meta.train["seq_len"] = opt.seq_len;
+    meta.train["micro_batch"] = opt.micro_batch;
+    if (tokenizer) meta.train["tokenizer"] = tokenizer->json();
+    meta.layout = {{"ranks", world.size}, {"zero", opt.zero}};
+    return meta;
+}
+
+RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg) {
+    const CheckpointMeta& meta = from.manifest.meta;
+    const nlohmann::json mine = model_config_to_json(cfg);
+    for (const auto& [key, value] : mine.items())
+        CHECK(meta.model.contains(key) && meta.model[key] == value, Exit::Usage,
+              from.path + " is a checkpoint of another model",
+              str(key, " = ", meta.model.contains(key) ? meta.model[key].dump() : "nothing"),
+              str(key, " = ", value.dump(), " (--model ", cfg.name, ")"),
+              "--model and --vocab-size as in that run, another --out, or --resume never");
+    const int64_t seq_len = meta.train.value("seq_len", int64_t(0));
+    CHECK(seq_len == opt.seq_len, Exit::Usage,
+          from.path + " counts its samples in another --seq-len", str(seq_len), str(opt.seq_len),
+          str("--seq-len ", seq_len, ", or start anew with --model ", from.path));
+    return run_state_from_json(meta.train);
+}
+
+LoadedModel model_load(const std::string& path, World& world, Memory<CpuStream>& memory) {
+    LoadedModel m{{}, checkpoint_open(path, *world.dp), nullptr};
+    m.cfg = model_config_from_json(m.checkpoint.manifest.meta.model, m.checkpoint.path);
+    ShardsConfig config;
+    config.inference = true;
+    m.shards =
+        std::make_unique<Shards<float, CpuStream>>(param_layout(m.cfg), config, *world.dp, memory);
+    checkpoint_read(m.checkpoint, state_pieces(*m.shards, Groups::Weights), *world.dp, Want::Some);
+    return m;
+}
+
+std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const LoadedModel& model) {
+    if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
+    const nlohmann::json& train = model.checkpoint.manifest.meta.train;
+    CHECK(train.contains("tokenizer") && train["tokenizer"].is_string(), Exit::Usage,
+          "the checkpoint carries no tokenizer", model.checkpoint.path, "", "--tokenizer PATH");
+    return tokenizer_from_json(train["tokenizer"].get<std::string>(), model.checkpoint.path);
+}

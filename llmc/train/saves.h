@@ -1,0 +1,43 @@
+// llmc/train/saves.h: between a run and its checkpoints: which tensors, which facts, what resumes.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llmc/io/checkpoint.h"
+#include "llmc/io/tokenizer.h"
+#include "llmc/model/parameters.h"
+#include "llmc/parallel/shards.h"
+#include "llmc/parallel/world.h"
+#include "llmc/train/options.h"
+#include "llmc/train/run_state.h"
+
+enum class Groups { Weights, All };  // All: weights and both moments
+
+// This rank's pieces of the state, for checkpoint_save and checkpoint_read.
+template <class Elem, class Stream>
+std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups groups);
+
+// The same without memory behind it: what a run of this layout would save, for the planner.
+std::vector<TensorPiece> planned_pieces(const ParamLayout& layout);
+
+// The facts that go into the manifest.
+CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state, const Options& opt,
+                               const ModelConfig& cfg, const Tokenizer* tokenizer,
+                               const World& world);
+
+// What a checkpoint that a run resumes from says; refuses one of another model, or whose samples are
+// counted differently (--seq-len), naming both sides.
+RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg);
+
+// A model for generate, eval and export: weights alone, on the CPU.
+struct LoadedModel {
+    ModelConfig cfg;
+    OpenCheckpoint checkpoint;
+    std::unique_ptr<Shards<float, CpuStream>> shards;
+};
+LoadedModel model_load(const std::string& path, World& world, Memory<CpuStream>& memory);
+
+// --tokenizer, else the one inside the checkpoint; Usage error when there is neither.
+std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const LoadedModel& model);

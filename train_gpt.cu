@@ -1,0 +1,94 @@
+// train_gpt.cu: trains GPT-2-style models, from one CPU core to many GPUs.
+//
+//   train_gpt --model gpt2:d6 --data 'corpus_train_*.bin' --val-data 'corpus_val_*.bin' --out run
+//   train_gpt --help
+//
+// This file tells the story; each line of it leads one hop further:
+//   llmc/train/options.h     every option, checked before anything is allocated
+//   llmc/train/run.h         output directory, data, what to resume from, saving
+//   llmc/model/gpt.h         forward and backward; llmc/model/block.h is one layer
+//   llmc/parallel/shards.h   who holds which slice of parameters, gradients and moments
+//   llmc/train/run_state.h   what a step may do to the weights
+#include "llmc/train/commands.h"
+#include "llmc/train/run.h"
+#include "llmc/train/schedule.h"
+#include "llmc/train/signals.h"
+
+template <class Elem, class Stream>
+static Exit train(const Options& options, World& world) {
+    // Everything that can go wrong goes wrong here, before memory is taken.
+    Run run = run_open(options, world);
+    const Options& opt = run.opt;
+
+    // All memory of the run.
+    Memory<Stream> memory{Stream{}};
+    Shards<Elem, Stream> shards(param_layout(run.cfg), shards_config(opt), *world.dp, memory);
+    auto gpt =
+        gpt_create<Elem>(run.cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
+    Samples samples(run, memory);
+    RunState state = run_start(run, shards, world);
+    const std::unique_ptr<Log> log = run_log(run, state, memory.plan(), world);
+    signals_install();
+
+    for (;;) {
+        // Between two steps: validate, sample, save. A signal saves at once and leaves the rest to
+        // the run that resumes.
+        const int signal = signal_agreed(world);
+        const bool last = state.step >= opt.steps;
+        if (!signal && !state.boundary_done) {
+            if (run.val && (due(opt.val_every, state.step) || last))
+                log->validation(int(state.step), run_validate(run, gpt, shards));
+            if (due(opt.sample_every, state.step))
+                log->sample(int(state.step), samples.text(shards));
+            state.boundary_done = true;
+        }
+        if (signal || last || (state.step > 0 && due(opt.save_every, state.step)))
+            run_save(run, state, shards, world, *log);
+        if (last) return Exit::Done;
+        if (signal) return run_stopped(state, signal, *log), Exit::Signalled;
+
+        // One step.
+        const StepTimer timer;
+        const float loss = run_micro_batches(run, state, gpt, shards, world);
+        shards.reduce();
+        const float norm = shards.norm();
+        const float lr = learning_rate(opt, int(state.step));
+        const Verdict verdict = step_judge(state, opt, loss, norm);
+        shards.step(adamw(opt, lr, state.updates),
+                    verdict.apply ? clip_scale(opt.grad_clip, norm) : 0.f);
+        shards.gather();
+        state.samples += opt.batch_tokens / opt.seq_len;
+        state.boundary_done = false;
+        run_report(run, state, verdict, loss, norm, lr, timer, *log);
+        check_skipped(state, opt, verdict);
+    }
+}
+
+int main(int argc, char** argv) {
+    World world = world_init();
+    return report_errors(world, [&] {
+        const Options opt = options_parse(argc, argv);
+        device_setup(opt);
+        switch (opt.command) {
+            case Command::Train:
+                return train<float, CpuStream>(opt, world);
+            case Command::Plan:
+                return plan_run(opt, world);
+            case Command::Tokenize:
+                return tokenize_command(opt);
+            case Command::TrainBpe:
+                return train_bpe_command(opt);
+            case Command::Generate:
+                return generate_run(opt, world);
+            case Command::Eval:
+                return eval_run(opt, world);
+            case Command::Import:
+                return import_run(opt, world);
+            case Command::Export:
+                return export_run(opt, world);
+            case Command::Verify:
+                return verify_run(opt, world);
+        }
+        return Exit::Usage;
+    });
+}
