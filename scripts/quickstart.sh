@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# make quickstart: from a fresh machine to a small GPT that writes English, in a few minutes on two
+# cores. Everything lies in quickstart/ afterwards; typed again it goes on where it was stopped.
+#   QUICKSTART=DIR      another folder                CORPUS=shakespeare|austen   another text
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dir=${QUICKSTART:-quickstart} build=${BUILD:-build}
+began=$SECONDS
+title() { printf '\n==== %s\n' "$*"; }
+run() { printf '$ %s\n' "$*"; "$@"; }
+
+title "1 of 6: what this machine lacks"
+scripts/install_deps.sh
+installed=$SECONDS
+
+title "2 of 6: build"
+${MAKE:-make} -j"$(nproc)"
+gpt=$build/train_gpt
+
+title "3 of 6: a text"
+mkdir -p "$dir"
+text=$(data/fetch_corpus.sh "${CORPUS:-auto}")
+echo "$text: $(wc -c < "$text") bytes"
+
+title "4 of 6: learn a vocabulary from it, and turn the text into tokens"
+if [ ! -e "$dir/text_val_000000.bin" ]; then
+    run "$gpt" train-bpe "$text" --vocab-size 1024 --out "$dir/bpe.json"
+    run "$gpt" tokenize "$text" --tokenizer "$dir/bpe.json" --val-fraction 0.05 --out "$dir/text"
+fi
+
+title "5 of 6: train"
+run "$gpt" train --model gpt2:d4 --data "$dir/text_train_*.bin" --val-data "$dir/text_val_*.bin" \
+    --micro-batch 16 --seq-len 128 --steps 600 --lr 3e-3 --warmup-steps 50 \
+    --val-every 100 --val-batches 8 --sample-every 200 --sample-tokens 60 \
+    --save-every 200 --keep 2 --out "$dir/run"
+
+title "6 of 6: what it writes now, and the curve"
+for prompt in "It was" "She could not" "\"My dear"; do
+    run "$gpt" generate --model "$dir/run" --prompt "$prompt" --tokens 80 --temperature 0.8 \
+        --top-k 50 --seed 1 | tee -a "$dir/samples.txt"
+    echo | tee -a "$dir/samples.txt"
+done
+picture="$dir/loss.svg"
+scripts/plot "$dir/run" -o "$picture" > /dev/null ||
+    picture="(none: gnuplot is missing; apt-get install gnuplot-nox, then scripts/plot $dir/run)"
+
+cat << SCREEN
+
+==== done in $((SECONDS - began)) s, of which $((installed - began)) s to install packages
+  the text             $text
+  its vocabulary       $dir/bpe.json
+  its tokens           $dir/text_train_000000.bin, $dir/text_val_000000.bin
+  the trained model    $dir/run/ckpt/
+  every number         $dir/run/log.jsonl
+  the loss curve       $picture
+  what it wrote        $dir/samples.txt
+
+Go on:
+  $gpt generate --model $dir/run --prompt "Mr. Darcy" --tokens 200
+  $gpt plan --model gpt2:124M          # what a larger model would need
+  $gpt --help                          # everything it can do; README.md explains how it does it
+SCREEN
