@@ -170,11 +170,11 @@ std::vector<OptionRow> rows() {
     row("seed", &O::seed, at_least(0), kMachine, Run | Generate, "the only source of randomness: weights, order of data, samples"),
     row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use, "auto: a GPU if the build and the machine have one"),
     row("dtype", &O::dtype, {"fp32", "bf16"}, kMachine, Run | Use, "numbers of weights and activations; bf16 needs a GPU"),
-    row("threads", &O::threads, at_least(1), kMachine, Run | Use, "CPU threads", "all cores of the process"),
+    row("threads", &O::threads, at_least(1), kMachine, Run | Use | Tokenize, "CPU threads", "all cores of the process"),
     row("recompute", &O::recompute, {"none", "selective", "block"}, kMachine, Run, "compute activations again in the backward pass: less memory, same bits"),
 
     row("zero", &O::zero, between(0, 3), kLayout, Run, "ZeRO stage: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters cut over ranks"),
-    row("bucket-mb", &O::bucket_mb, above(0), kLayout, Run, "megabytes of gradients sent at once"),
+    row("bucket-mb", &O::bucket_mb, above(0), kLayout, Run, "megabytes of gradients sent at once, where there is more than one rank"),
     row("reduction", &O::reduction, {"canonical", "fast"}, kLayout, Run, "canonical: the same bits for any number of ranks"),
     row("tp", &O::tp, only_one("tensor parallelism"), kLayout, Run, "ranks that share each matrix"),
     row("pp", &O::pp, only_one("pipeline parallelism"), kLayout, Run, "ranks that share the layers"),
@@ -255,7 +255,8 @@ void options_check(const Options& opt) {
           "--device cuda: this train_gpt was built without CUDA", "", "",
           "build with `make CUDA=1`, or use --device cpu");
     CHECK(opt.dtype == Dtype::F32 || (kBuiltWithCuda && opt.device != Device::Cpu), Exit::Usage,
-          "--dtype bf16 needs a GPU", "--device cpu", "", "the CPU computes in fp32");
+          "--dtype bf16 needs a GPU", kBuiltWithCuda ? "--device cpu" : "a build without CUDA",
+          "--dtype fp32");
 }
 
 void options_derive(Options& opt, int model_max_seq_len, int ranks) {
