@@ -45,16 +45,20 @@ if [ "$(id -u)" != 0 ]; then
         [ ${#need[@]} -eq 0 ]
         exit
     fi
-    as_root=(sudo)
+    as_root=(sudo env DEBIAN_FRONTEND=noninteractive)
 fi
 echo "installing: ${need[*]} ${want[*]}"
 export DEBIAN_FRONTEND=noninteractive
-apt=("${as_root[@]}" apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300)
-"${apt[@]}" update < /dev/null
-if [ ${#need[@]} -gt 0 ]; then
-    "${apt[@]}" install -y --no-install-recommends "${need[@]}" < /dev/null
-fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+    "${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=300 "$@" < /dev/null > "$log" 2>&1 && return
+    tail -n 20 "$log" >&2
+    return 1
+}
+apt update
+if [ ${#need[@]} -gt 0 ]; then apt install -y --no-install-recommends "${need[@]}"; fi
 for package in "${want[@]}"; do
-    "${apt[@]}" install -y --no-install-recommends "$package" < /dev/null ||
+    apt install -y --no-install-recommends "$package" ||
         echo "note: $package is not to be had here; going on without it"
 done
