@@ -68,10 +68,11 @@ else
 COMPILE_CU = $(CXX) -x c++ $(CXXFLAGS) $(CPPFLAGS)
 endif
 
-TEST_BINS := $(BUILD)/unit_tests $(if $(wildcard test_gpt.cu),$(BUILD)/test_gpt)
+TEST_BINS := $(BUILD)/unit_tests $(BUILD)/test_gpt
 
-all: $(BUILD)/train_gpt $(if $(wildcard test_gpt.cu),$(BUILD)/test_gpt)
-	@ln -sf $(BUILD)/train_gpt train_gpt
+all: train_gpt
+train_gpt test_gpt: %: $(BUILD)/%
+	@ln -sf $< $@
 
 # The flags are a prerequisite of every object: changing one rebuilds, repeating one does not.
 FLAGS_NOW := $(CXX) $(CXXFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LDLIBS) $(NVCC_GENCODE)
@@ -133,7 +134,7 @@ bench: $(BUILD)/bench  ## tokens/s and where the time goes, beside the machine's
 format:                ## clang-format over our sources
 	clang-format -i $(wildcard *.cu llmc/*/*.h llmc/*/*.cpp llmc/*/*.cu llmc/*/*.cuh dev/*/*.h dev/*/*.cpp)
 clean:                 ## remove what was built
-	rm -rf $(BUILD) train_gpt
+	rm -rf $(BUILD) train_gpt test_gpt
 help:                  ## this list
 	@echo 'make                   build ./train_gpt (settings: the top of the Makefile)'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | sort -u | expand -t 23
@@ -145,5 +146,7 @@ test-list:
 
 FORCE:
 .DEFAULT_GOAL := all
+# The links are cheap to make again, and must follow BUILD=.
+.PHONY: train_gpt test_gpt
 .PHONY: all bench clean format help quickstart test test-deep test-list test-programs FORCE
 -include $(patsubst %.o,%.d,$(LIB_OBJ) $(TEST_OBJ) $(MAIN_OBJ) $(BENCH_OBJ))

@@ -21,10 +21,13 @@ cppflags="" ldlibs=""
 
 # needs NAME DEBIAN_PACKAGE INCLUDE CODE CANDIDATE...: the first set of flags that works is taken.
 needs() {
-    local name=$1 package=$2 include=$3 code=$4; shift 4
+    local name=$1 package=$2 include=$3 code=$4 flags program; shift 4
+    program=$(printf '#include <%s>\nint main() { %s; }' "$include" "$code")
+    # Headers alone need no trial; compiling these two would take seconds.
+    [ -n "$code" ] || program=$(printf '#if !__has_include(<%s>)\n#error\n#endif\nint main() {}' "$include")
     for flags in "$@"; do
         # shellcheck disable=SC2086  # flags are words
-        if printf '#include <%s>\nint main() { %s; }\n' "$include" "$code" | builds $flags; then
+        if printf '%s\n' "$program" | builds $flags; then
             local word
             for word in $flags; do
                 case $word in -I* | -D*) cppflags+=" $word" ;; *) ldlibs+=" $word" ;; esac
@@ -57,8 +60,8 @@ needs xxhash libxxhash-dev xxhash.h 'XXH3_128bits("", 0)' "$(flags_of libxxhash)
 needs PCRE2 libpcre2-dev pcre2.h 'pcre2_code_free_8(nullptr)' \
     "-DPCRE2_CODE_UNIT_WIDTH=8 $(flags_of libpcre2-8)" "-DPCRE2_CODE_UNIT_WIDTH=8 -lpcre2-8"
 cppflags=${cppflags// -DPCRE2_CODE_UNIT_WIDTH=8/}  # the source that uses it says so itself
-needs CLI11 libcli11-dev CLI/CLI.hpp 'CLI::App app' ""
-needs json nlohmann-json3-dev nlohmann/json.hpp 'nlohmann::json j' ""
+needs CLI11 libcli11-dev CLI/CLI.hpp "" ""
+needs json nlohmann-json3-dev nlohmann/json.hpp "" ""
 
 # ---- MPI: one rank needs none
 have_mpi=0 mpi_found=no

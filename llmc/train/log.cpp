@@ -1,3 +1,4 @@
+// llmc/train/log.cpp: the two voices of a run, console and log.jsonl.
 #include "llmc/train/log.h"
 
 #include <fcntl.h>

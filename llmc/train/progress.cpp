@@ -1,3 +1,4 @@
+// llmc/train/progress.cpp: drawing and wiping the live line; numbers for people.
 #include "llmc/train/progress.h"
 
 #include <sys/ioctl.h>

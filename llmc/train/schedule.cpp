@@ -1,3 +1,4 @@
+// llmc/train/schedule.cpp: the equations of schedule.h.
 #include "llmc/train/schedule.h"
 
 #include <algorithm>

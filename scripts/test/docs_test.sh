@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# The documents speak of what is there: every file of llmc/ has its line in llmc/README.md, every
+# link and path leads somewhere, every option that README.md types exists.
+. scripts/test/tap.sh
+
+missing=""
+for file in llmc/*/*.*; do
+    unit=$(basename "$file")
+    unit=${unit%%.*}
+    unit=${unit%_cuda_test}
+    [[ $unit == op_test || $unit == cuda_test ]] || unit=${unit%_test}
+    case $unit in *_cpu | *_cuda | *_self) unit=${unit%_*} ;; esac
+    grep -qF "[$unit" llmc/README.md || missing+=" $file"
+done
+[ -z "$missing" ] || echo "no line in llmc/README.md:$missing"
+is "llmc/README.md names every unit" test -z "$missing"
+
+long=$(wc -l llmc/*/*.h llmc/*/*.cpp llmc/*/*.cu* ./*.cu | awk '$1 > 550 && $2 != "total" { print $2 ": " $1 " lines" }')
+[ -z "$long" ] || echo "$long"
+is "no source is much longer than 500 lines" test -z "$long"
+
+for doc in README.md */README.md dev/*/README.md dev/doc/*.md; do
+    [ -f "$doc" ] || continue
+    dead=""
+    while read -r link; do
+        [[ $link == http* || -e $(dirname "$doc")/${link%%#*} ]] || dead+=" $link"
+    done < <(grep -oE '\]\([^)# ]+[^) ]*\)' "$doc" | sed -E 's/^\]\(|\)$//g')
+    [ -z "$dead" ] || echo "dead links:$dead"
+    is "links of $doc" test -z "$dead"
+done
+
+gpt=${TRAIN_GPT:?"the program to test"}
+known=$(for command in train plan tokenize train-bpe generate eval import export verify; do
+    "$gpt" $command --help
+done)
+unknown=""
+while read -r option; do
+    grep -qE -e "--$option( |\$)" <<< "$known" || unknown+=" --$option"
+done < <(grep -ohE '(^|[ `])--[a-z][a-z0-9-]+' README.md data/README.md 2> /dev/null |
+    grep -oE '[a-z].*' | sort -u)
+[ -z "$unknown" ] || echo "options that do not exist:$unknown"
+is "README.md types options that exist" test -z "$unknown"
