@@ -57,6 +57,7 @@ Exit tokenize_command(const Options& opt) {
     t.tokenizer = opt.tokenizer;
     t.out = opt.out;
     t.val_fraction = opt.val_fraction;
+    t.separator = opt.separator;
     t.shard_tokens = opt.shard_tokens;
     t.threads = opt.threads;
     return Exit(tokenize_run(t));
@@ -67,6 +68,7 @@ Exit train_bpe_command(const Options& opt) {
     t.files = opt.files;
     t.vocab_size = opt.vocab_size;
     t.out = opt.out;
+    t.separator = opt.separator;
     return Exit(train_bpe_run(t));
 }
 

@@ -189,6 +189,7 @@ std::vector<OptionRow> rows() {
     row("save-every", &O::save_every, at_least(0), kFiles, Run, "steps between checkpoints; 0: only at the end"),
     row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),
     row("resume", &O::resume, "auto|never|PATH", kFiles, Run, "auto: go on from the newest valid checkpoint in --out; never: refuse if there is one"),
+    row("separator", &O::separator, "TEXT", kFiles, Tokenize | Bpe, "what stands between documents in a text file; '': a file is one document"),
     row("val-fraction", &O::val_fraction, below_one(), kFiles, Tokenize, "share of the text kept for validation"),
     row("shard-tokens", &O::shard_tokens, at_least(1), kFiles, Tokenize, "tokens in one file"),
 

@@ -72,8 +72,9 @@ struct Options {
     int sample_tokens = 64;
     std::string prompt;
 
-    // tokenize, generate, export
+    // tokenize, train-bpe, generate, export
     double val_fraction = 0.05;
+    std::string separator = "<|endoftext|>";  // of documents; empty: none
     int64_t shard_tokens = 100'000'000;
     int tokens = 256;
     double temperature = 1.0;

@@ -2,7 +2,9 @@
 #include "llmc/train/tokenize.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -258,6 +260,24 @@ TEST_F(Tokenize, faults_leave_the_old_data_as_it_was) {
     }
     opt.out = good + "/x";  // a folder that is a file
     refused(Exit::Usage, "cannot make the folder");
+    EXPECT_EQ(folder(), before);
+}
+
+TEST_F(Tokenize, a_full_disk_leaves_the_old_data_as_it_was) {
+    opt.files = {write("a.txt", "text\n")};
+    run();
+    const auto before = folder();
+    opt.files = {write("b.txt", std::string(100000, 'b'))};
+    // A limit on the size of files stands in for the disk: writing beyond it fails.
+    const auto old_action = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit old_limit;
+    getrlimit(RLIMIT_FSIZE, &old_limit);
+    rlimit limit = old_limit;
+    limit.rlim_cur = 50000;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    refused(Exit::Resource, "set_train_000000.bin");
+    setrlimit(RLIMIT_FSIZE, &old_limit);
+    std::signal(SIGXFSZ, old_action);
     EXPECT_EQ(folder(), before);
 }
 
