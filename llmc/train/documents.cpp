@@ -105,8 +105,8 @@ bool DocumentReader::text_next(TextPart& part) {
         }
         // It does not, so a piece of it goes now; what may be the start of a separator stays.
         if (text.size() >= want_) {
-            const size_t sure = text.size() - (separator.empty() ? 0 : separator.size() - 1);
-            const size_t cut = setup_.safe_cut(text.substr(0, sure));
+            const size_t hold = std::min(separator.empty() ? 0 : separator.size() - 1, text.size());
+            const size_t cut = setup_.safe_cut(text.substr(0, text.size() - hold));
             want_ = cut > 0 ? setup_.part_bytes : 2 * text.size();
             if (cut > 0) {
                 take(cut, 0, part);

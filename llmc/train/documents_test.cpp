@@ -40,10 +40,10 @@ class Documents : public ::testing::Test {
     std::vector<Document> read(std::vector<std::string> files, double val_fraction = 0,
                                const std::string& separator = "<|endoftext|>",
                                size_t part_bytes = 7) {
-        // Cuts before the last space, so that no part ends anywhere else.
-        const auto cut = [](std::string_view text) {
+        // Cuts before the last space or, if so asked, wherever the text ends.
+        const auto cut = [&](std::string_view text) {
             const size_t space = text.rfind(' ');
-            return space == std::string_view::npos ? 0 : space;
+            return cut_anywhere ? text.size() : space == std::string_view::npos ? 0 : space;
         };
         DocumentReader reader({files, val_fraction, separator, cut, part_bytes});
         std::vector<Document> documents;
@@ -61,6 +61,7 @@ class Documents : public ::testing::Test {
     }
     fs::path dir;
     int parts = 0;
+    bool cut_anywhere = false;
 };
 
 // The rules of documents.h, by the simplest code, on texts that are all in memory.
@@ -141,6 +142,7 @@ TEST_F(Documents, streaming_equals_splitting_at_once) {
         }
         const double fraction = random() % 4 ? double(random() % 1000) / 1000 : 0;
         const std::string separator = random() % 4 ? "<|endoftext|>" : random() % 2 ? "|" : "";
+        cut_anywhere = random() % 2;
         const std::vector<Document> expected = split_at_once(texts, fraction, separator);
         ASSERT_EQ(read(files, fraction, separator, 1 + random() % 30), expected)
             << "round " << round;
@@ -149,7 +151,7 @@ TEST_F(Documents, streaming_equals_splitting_at_once) {
         for (const Document& d : expected) validation += d.validation;
     }
     EXPECT_GT(pieces, documents * 11 / 10);  // documents were cut,
-    EXPECT_GT(validation, documents / 5);  // and both kinds were there
+    EXPECT_GT(validation, documents / 5);    // and both kinds were there
 }
 
 TEST_F(Documents, jsonl_has_a_document_a_line) {

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "llmc/core/check.h"
+#include "llmc/core/hash.h"
 #include "llmc/io/data_info.h"
 #include "llmc/io/tokens.h"
 
@@ -120,6 +121,8 @@ TEST_F(Tokenize, the_note_leads_to_the_tokenizer) {
     EXPECT_EQ(info->train.tokens, 12);
     EXPECT_EQ(info->val.documents, 1);
     EXPECT_EQ(info->val.shards.at(0).tokens, 10);
+    const std::string val = read_all(opt.out + "_val_000000.bin").substr(1024);
+    EXPECT_EQ(info->val.shards.at(0).digest, digest_bytes(val.data(), val.size()));
     const auto tokenizer = tokenizer_open(info->tokenizer);
     EXPECT_EQ(tokenizer->decode(ids("train")), "<|endoftext|>some words\n");
     EXPECT_EQ(tokenizer->decode(ids("val")), "<|endoftext|>and more\n");
