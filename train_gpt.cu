@@ -16,6 +16,8 @@
 
 template <class Elem, class Stream>
 static Exit train(const Options& options, World& world) {
+    signals_install();
+
     // Everything that can go wrong goes wrong here, before memory is taken.
     Run run = run_open(options, world);
     const Options& opt = run.opt;
@@ -28,7 +30,6 @@ static Exit train(const Options& options, World& world) {
     Samples samples(run, memory);
     RunState state = run_start(run, shards, world);
     const std::unique_ptr<Log> log = run_log(run, state, memory.plan(), world);
-    signals_install();
 
     for (;;) {
         // Between two steps: validate, sample, save. A signal saves at once and leaves the rest to

@@ -1,25 +1,32 @@
 #include "llmc/train/signals.h"
 
+#include <pthread.h>
+
+#include <atomic>
 #include <csignal>
-#include <initializer_list>
+#include <thread>
 
-static volatile std::sig_atomic_t received = 0;
+static std::atomic<int> received{0};
 
-static void on_signal(int signal) {
-    if (received && signal != SIGUSR1) {
-        std::signal(signal, SIG_DFL);
-        std::raise(signal);
+static void wait_for_signals(sigset_t signals) {
+    for (;;) {
+        int signal = 0;
+        if (sigwait(&signals, &signal) != 0) continue;
+        if (received && signal != SIGUSR1) {
+            std::signal(signal, SIG_DFL);
+            pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+            std::raise(signal);
+        }
+        if (!received) received = signal;
     }
-    if (!received) received = signal;
 }
 
 void signals_install() {
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaction(signal, &action, nullptr);
-    received = 0;
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::thread(wait_for_signals, signals).detach();
 }
 
 int signal_received() {

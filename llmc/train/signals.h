@@ -1,9 +1,13 @@
 // llmc/train/signals.h: SIGTERM, SIGINT and SIGUSR1 ask for a save and a clean end.
 //
-// The handler only notes the number; the training loop looks at step boundaries. A second SIGINT or
-// SIGTERM while the first is being served ends the process at once, as people expect of ^C ^C.
+// The signals are blocked in every thread and a thread of their own waits for them; the training
+// loop looks at step boundaries. A handler would not do: oneDNN's generated GEMM code points the
+// stack pointer into a work buffer on the heap, and the frame that the kernel pushes for a handler
+// (2.8 kB with AVX-512 state) then overwrites the heap below it.
 #pragma once
 
+// Call it before the first other thread exists: threads inherit the mask. A second SIGINT or SIGTERM
+// while the first is being served ends the process at once, as people expect of ^C ^C.
 void signals_install();
 // The first signal received since signals_install, or 0.
 int signal_received();
