@@ -11,10 +11,11 @@
 #include <cstdlib>
 #include <vector>
 
+#include "llmc/core/check.h"
 #include "llmc/core/phase.h"
 #include "llmc/core/rng.h"
 #include "llmc/model/gpt.h"
-#include "llmc/ops/gemm.h"
+#include "llmc/ops/blas.h"
 
 namespace {
 double now() {
@@ -56,6 +57,8 @@ double product_flops(const Product& p) {
 
 // Seconds of the BLAS alone for these products: each shape timed by itself, best of three.
 double blas_seconds(const std::vector<Product>& products, double& flops) {
+    BlasSgemm* const sgemm = blas_library().sgemm;
+    CHECK(sgemm, Exit::Resource, "no BLAS on this machine to compare with");
     double seconds = 0;
     flops = 0;
     for (const Product& p : products) {
@@ -65,9 +68,8 @@ double blas_seconds(const std::vector<Product>& products, double& flops) {
         double best = 1e30;
         for (int i = 0; i < 3; i++) {
             const double begin = now();
-            gemm_block(p.a, p.b, p.M, p.N, p.K, A.data(), p.a == Op::Plain ? p.K : p.M, B.data(),
-                       p.b == Op::Plain ? p.N : p.K, p.a == Op::Transposed ? 1.f : 0.f, C.data(),
-                       p.N);
+            sgemm(p.a, p.b, p.M, p.N, p.K, A.data(), p.a == Op::Plain ? p.K : p.M, B.data(),
+                  p.b == Op::Plain ? p.N : p.K, p.a == Op::Transposed ? 1.f : 0.f, C.data(), p.N);
             best = std::min(best, now() - begin);
         }
         seconds += best * double(p.times);
@@ -112,7 +114,7 @@ void bench(const ModelConfig& c, int B, int T, int steps) {
     std::printf(
         "  %s alone, this step's GEMMs: %.0f ms, %.1f GFLOP/s; the step reaches %.1f "
         "GFLOP/s, %.0f%% of that\n",
-        gemm_library(), blas * 1e3, flops / blas * 1e-9, flops / step * 1e-9, 100 * blas / step);
+        blas_library().name, blas * 1e3, flops / blas * 1e-9, flops / step * 1e-9, 100 * blas / step);
     std::printf("  ms:");
     for (int p = 0; p < int(Phase::Count); p++)
         std::printf(" %s %.0f,", phase_name(Phase(p)),

@@ -14,7 +14,7 @@ struct State {
     }
 };
 constexpr AdamW hyper = {3e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
-} // namespace
+}  // namespace
 
 TEST(adamw, follows_the_equations_in_double) {
     const size_t n = 101;

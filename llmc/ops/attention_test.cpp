@@ -94,7 +94,7 @@ void check(Shape a) {
             << a.T << " " << a.HS << " at " << i % a.width();
     }
 }
-} // namespace
+}  // namespace
 
 TEST(attention, forward_and_backward_against_double_at_every_head_size) {
     for (int HS = 1; HS <= 40; HS++) check({1, 9, 2, 1, HS});
@@ -134,9 +134,9 @@ TEST(attention, huge_scores_pick_one_key_and_stay_finite) {
     Buffer qkv(a.rows() * a.width());
     for (int t = 0; t < a.T; t++) {
         float* row = qkv + t * a.width();
-        row[0] = 1e3f;                  // q
-        row[4] = t == 3 ? 1e3f : -1e3f; // k: only key 3 points the same way
-        row[8] = float(t);              // v
+        row[0] = 1e3f;                   // q
+        row[4] = t == 3 ? 1e3f : -1e3f;  // k: only key 3 points the same way
+        row[8] = float(t);               // v
     }
     const Forward f(qkv, a);
     for (int t = 3; t < a.T; t++) EXPECT_EQ(f.out[t * 4], 3.f);

@@ -7,33 +7,39 @@
 #include <cassert>
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "llmc/ops/vector_math.h"
 
 static float row_max(const float* x, int V) {
-    float m = x[0];
-#pragma omp simd reduction(max : m)
-    for (int v = 0; v < V; v++) m = x[v] > m ? x[v] : m;
+    Vec most = vec_all(x[0]);
+    int v = 0;
+    for (; v + kLanes <= V; v += kLanes) most = vec_max(vec_load(x + v), most);
+    float m = vec_max_lanes(most);
+    for (; v < V; v++) m = x[v] > m ? x[v] : m;
     return m;
 }
 
-// sum_v exp(x[v] - m), in double over chunks so that its error does not grow with V. Where x may be
-// written, the exponentials take its place.
-template <class Float>
-static double row_sum_exp(Float* x, float m, int V) {
-    constexpr int kChunk = 512;
+// sum_v exp(x[v] - m), in double over chunks so that its error does not grow with V. The
+// exponentials go to e, which may be x, or nowhere if it is null.
+static double row_sum_exp(float* e, const float* x, float m, int V) {
+    constexpr int kChunk = 32 * kLanes;
+    const Vec shift = vec_all(m);
     double total = 0;
     for (int v0 = 0; v0 < V; v0 += kChunk) {
-        float sum = 0.f;
         const int end = std::min(V, v0 + kChunk);
-#pragma omp simd reduction(+ : sum)
-        for (int v = v0; v < end; v++) {
-            const float e = vexp(x[v] - m);
-            if constexpr (!std::is_const_v<Float>) x[v] = e;
-            sum += e;
+        Vec sum{};
+        int v = v0;
+        for (; v + kLanes <= end; v += kLanes) {
+            const Vec value = vec_exp(vec_load(x + v) - shift);
+            if (e) vec_store(e + v, value);
+            sum += value;
         }
-        total += sum;
+        total += vec_sum_lanes(sum);
+        for (; v < end; v++) {
+            const float value = vec_exp(x[v] - m);
+            if (e) e[v] = value;
+            total += value;
+        }
     }
     return total;
 }
@@ -47,7 +53,7 @@ void classifier_forward(float* losses, const float* logits, const int* targets, 
         assert(0 <= targets[n] && targets[n] < V);
         const float* x = logits + int64_t(n) * Vp;
         const float m = row_max(x, V);
-        const double sum = row_sum_exp(x, m, V);
+        const double sum = row_sum_exp(nullptr, x, m, V);
         losses[n] = float(std::log(sum) + m - x[targets[n]]);
     }
 }
@@ -65,11 +71,11 @@ void classifier_forward_backward(float* losses, float* logits, const int* target
         }
         assert(0 <= targets[n] && targets[n] < V);
         const float m = row_max(x, V), target = x[targets[n]];
-        const double sum = row_sum_exp(x, m, V);
+        const double sum = row_sum_exp(x, x, m, V);
         losses[n] = float(std::log(sum) + m - target);
         const float factor = float(scale / sum);
-#pragma omp simd
-        for (int v = 0; v < V; v++) x[v] *= factor;
+        vec_map(
+            V, x, [factor](Vec value) { return value * factor; }, x);
         x[targets[n]] -= scale;
     }
 }

@@ -46,7 +46,7 @@ void check(int V, float size) {
         for (int v = V; v < Vp; v++) ASSERT_EQ(d[v], 0.f) << V << " " << v;
     }
 }
-} // namespace
+}  // namespace
 
 TEST(classifier, every_vocabulary_from_2_to_600_and_some_large_ones) {
     for (int V = 2; V <= 600; V++) check(V, 2.f);

@@ -25,7 +25,7 @@ size_t embedding_backward_workspace_bytes(int, int, int, int, CpuStream) {
 
 void embedding_backward(float* dwte, float* dwpe, const float* dx, const int* tokens, int B, int T,
                         int C, int, Workspace, CpuStream) {
-    constexpr int kColumns = 32; // two cache lines
+    constexpr int kColumns = 32;  // two cache lines
 #pragma omp parallel for schedule(static)
     for (int c0 = 0; c0 < C; c0 += kColumns) {
         const int columns = std::min(kColumns, C - c0);

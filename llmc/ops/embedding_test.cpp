@@ -4,8 +4,8 @@
 
 namespace {
 constexpr int B = 3, T = 5, C = 37, V = 7, kPositions = 9;
-const int tokens[B * T] = {0, 6, 2, 2, 1, 6, 6, 6, 6, 6, 3, 0, 2, 1, 4}; // 5 never occurs
-} // namespace
+const int tokens[B * T] = {0, 6, 2, 2, 1, 6, 6, 6, 6, 6, 3, 0, 2, 1, 4};  // 5 never occurs
+}  // namespace
 
 TEST(embedding, forward_adds_token_and_position) {
     const Buffer wte = random_buffer(V * C, "wte"), wpe = random_buffer(kPositions * C, "wpe");
@@ -30,7 +30,7 @@ TEST(embedding, backward_adds_every_occurrence) {
     for (int n = 0; n < B * T; n++) {
         for (int c = 0; c < C; c++) {
             want_wte[tokens[n] * C + c] += dx[n * C + c];
-            want_wpe[n % T * C + c] += dx[n * C + c]; // rows T.. stay
+            want_wpe[n % T * C + c] += dx[n * C + c];  // rows T.. stay
         }
     }
     EXPECT_TRUE(dwte == want_wte);

@@ -1,109 +1,206 @@
+// The product by tiles. For each block of k: the tile's strip of B is copied into panels, each of
+// which one step of the kernel reads from front to back (tile_product.h); then 248 rows of A at a
+// time are copied likewise, to stay in the second-level cache while every panel of B meets every
+// few of them. After Goto, van de Geijn 2008, "Anatomy of high-performance matrix multiplication",
+// ACM TOMS 34(3).
 #include "llmc/ops/gemm.h"
 
-#include <dlfcn.h>
+#include <omp.h>
 
+#include <algorithm>
+#include <cassert>
 #include <cstdlib>
-#include <cstring>
-#include <string>
+#include <string_view>
 
 #include "llmc/core/check.h"
+#include "llmc/ops/tile_product.h"
 
-namespace {
-// The two functions as their libraries declare them (oneDNN dnnl.h, OpenBLAS cblas.h). Loading them
-// at run time keeps the build free of both and lets us choose OpenBLAS's kernels before it starts.
-using DnnlSgemm = int(char transa, char transb, int64_t M, int64_t N, int64_t K, float alpha,
-                      const float* A, int64_t lda, const float* B, int64_t ldb, float beta,
-                      float* C, int64_t ldc);
-using CblasSgemm = void(int order, int transa, int transb, int M, int N, int K, float alpha,
-                        const float* A, int lda, const float* B, int ldb, float beta, float* C,
-                        int ldc);
-constexpr int kCblasRowMajor = 101, kCblasPlain = 111, kCblasTransposed = 112;
+constexpr int kDepth = 256;  // most k of one block
+constexpr int kRows =
+    kLanes == 16 ? 8 : 6;  // rows and vectors of one step of the kernel: 24 sums in
+constexpr int kVectors = kLanes == 16 ? 3 : 2;  // 32 registers, or 12 in 16
+constexpr int kCols = kVectors * kLanes;
+constexpr int64_t kSubRows = 64 / kRows * kRows;    // rows of A copied at a time
+constexpr int64_t kMaxRows = 1024, kMaxCols = 768;  // of a tile
+constexpr int kRowPad = 16;  // floats between copied rows of A, which else would share cache sets
 
-struct Library {
-    DnnlSgemm* dnnl = nullptr;
-    CblasSgemm* cblas = nullptr;
-    std::string name;
-};
-
-template <class Function>
-Function* symbol(void* handle, const char* name) {
-    return reinterpret_cast<Function*>(dlsym(handle, name));
+static int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
 }
 
-bool load_onednn(Library& library) {
-    for (const char* file : {"libdnnl.so.2", "libdnnl.so.3", "libdnnl.so"}) {
-        void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-        if (!handle) continue;
-        library.dnnl = symbol<DnnlSgemm>(handle, "dnnl_sgemm");
-        library.name = str("oneDNN (", file, ")");
-        return library.dnnl;
+using Steps = TileSteps<kRows, kVectors>;
+
+// ---- operands in the order of their use
+// One panel of op(B), (depth, kCols): columns beyond `cols` are 0.
+static void copy_panel(float* to, const Gemm& g, int64_t k0, int depth, int64_t col, int cols) {
+    if (g.opB == Op::Plain) {
+        for (int k = 0; k < depth; k++) {
+            const float* const from = g.B + (k0 + k) * g.ldb + col;
+            std::copy_n(from, cols, to + k * kCols);
+            std::fill(to + k * kCols + cols, to + (k + 1) * kCols, 0.f);
+        }
+        return;
     }
-    return false;
-}
-
-bool load_openblas(Library& library) {
-    // OpenBLAS names its kernels at load time, and an older one takes a CPU that it does not know
-    // for one without AVX2, at a quarter of the speed. All AVX2 machines get the same kernels.
-    const bool choose = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        !std::getenv("OPENBLAS_CORETYPE");
-    if (choose) setenv("OPENBLAS_CORETYPE", "Haswell", 1);
-    for (const char* file : {"libopenblas.so.0", "libopenblas.so"}) {
-        void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-        if (!handle) continue;
-        library.cblas = symbol<CblasSgemm>(handle, "cblas_sgemm");
-        // 0: built without threads, 1: with its own, 2: with OpenMP. Each call runs on the thread
-        // that makes it, so a pool of OpenBLAS's own must stay empty.
-        const auto parallel = symbol<int()>(handle, "openblas_get_parallel");
-        const auto set_threads = symbol<void(int)>(handle, "openblas_set_num_threads");
-        const auto core = symbol<char*()>(handle, "openblas_get_corename");
-        if (parallel && parallel() == 1 && set_threads) set_threads(1);
-        library.name = str("OpenBLAS (", file, ", ", core ? core() : "?", ")");
-        break;
+    int done = 0;  // of depth, by squares
+    if (cols == kCols) {
+        done = depth / kLanes * kLanes;
+        for (int j = 0; j < kCols; j += kLanes) {
+            const float* const from = g.B + (col + j) * g.ldb + k0;
+            for (int k = 0; k < done; k += kLanes) {
+                Vec square[kLanes];
+                for (int i = 0; i < kLanes; i++) {
+                    square[i] = vec_load(from + i * g.ldb + k);
+                    __builtin_prefetch(from + (i + kLanes) * g.ldb + k);
+                }
+                vec_transpose(square);
+                for (int i = 0; i < kLanes; i++) vec_store(to + (k + i) * kCols + j, square[i]);
+            }
+        }
     }
-    if (choose) unsetenv("OPENBLAS_CORETYPE");
-    return library.cblas;
-}
-
-Library load() {
-    const char* asked = std::getenv("TRAIN_GPT_BLAS");
-    Library library;
-    if (asked && *asked) {
-        CHECK(!std::strcmp(asked, "onednn") || !std::strcmp(asked, "openblas"), Exit::Usage,
-              "unknown BLAS in TRAIN_GPT_BLAS", asked, "onednn or openblas");
-        const bool found =
-            *asked == 'o' && asked[1] == 'n' ? load_onednn(library) : load_openblas(library);
-        CHECK(found, Exit::Resource, str("the library that TRAIN_GPT_BLAS asks for is not there"),
-              asked, "", "scripts/install_deps.sh installs it");
-        return library;
+    for (int k = done; k < depth; k++) {
+        for (int j = 0; j < kCols; j++)
+            to[k * kCols + j] = j < cols ? g.B[(col + j) * g.ldb + k0 + k] : 0.f;
     }
-    const bool found = __builtin_cpu_supports("avx512f")
-                           ? load_onednn(library) || load_openblas(library)
-                           : load_openblas(library) || load_onednn(library);
-    CHECK(found, Exit::Resource, "no library for matrix products on the CPU", "",
-          "libopenblas.so.0 or libdnnl.so", "scripts/install_deps.sh installs one");
-    return library;
 }
 
-const Library& library() {
-    static const Library loaded = load();
-    return loaded;
+// Some rows of op(A): as rows where A is plain, each (depth) and a pad; where it is transposed,
+// kRows of its columns side by side, (depth, kRows).
+static void copy_rows(float* to, const Gemm& g, int64_t k0, int depth, int64_t row, int64_t rows) {
+    if (g.opA == Op::Plain) {
+        for (int64_t i = 0; i < rows; i++)
+            std::copy_n(g.A + (row + i) * g.lda + k0, depth, to + i * (depth + kRowPad));
+        return;
+    }
+    for (int64_t i = 0; i < rows; i += kRows, to += depth * kRows) {
+        const float* const from = g.A + k0 * g.lda + row + i;
+        const int64_t count = std::min<int64_t>(kRows, rows - i);
+        if (count == kRows) {  // a constant that the compiler makes a few moves of
+            for (int k = 0; k < depth; k++) std::copy_n(from + k * g.lda, kRows, to + k * kRows);
+        } else {
+            for (int k = 0; k < depth; k++) std::copy_n(from + k * g.lda, count, to + k * kRows);
+        }
+    }
 }
-} // namespace
+static Strided copied_row(const Gemm& g, const float* copy, int64_t i, int depth) {
+    if (g.opA == Op::Plain) return {copy + i * (depth + kRowPad), depth + kRowPad, 1};
+    return {copy + i * depth, 1, kRows};
+}
+
+// ---- one tile
+// A few rows by one panel, also where the panel is wider than what is left of C.
+static void step(int rows, int cols, int depth, Strided A, const float* panel, float* C,
+                 int64_t ldc, bool add) {
+    if (cols == kCols) return Steps::at(rows, kVectors)(depth, A, panel, kCols, C, ldc, add);
+    float sums[kRows * kCols];
+    Steps::at(rows, kVectors)(depth, A, panel, kCols, sums, kCols, false);
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < cols; j++) {
+            float& c = C[i * ldc + j];
+            c = add ? c + sums[i * kCols + j] : sums[i * kCols + j];
+        }
+    }
+}
+
+constexpr int64_t kStripFloats = kDepth * kMaxCols;
+constexpr int64_t kScratchFloats = kStripFloats + kSubRows * (kDepth + kRowPad);
+
+static void gemm_tile(const Gemm& g, Tile t, float* scratch,
+                      const std::function<void(Tile)>& finish) {
+    float *const strip = scratch, *const a = scratch + kStripFloats;
+    const int64_t blocks = divide_up(g.K, kDepth), each = divide_up(g.K, blocks);
+    for (int64_t k0 = 0; k0 < g.K; k0 += each) {
+        const int depth = int(std::min(each, g.K - k0));
+        for (int64_t j = 0; j < t.cols; j += kCols)
+            copy_panel(strip + j * depth, g, k0, depth, t.col + j,
+                       int(std::min<int64_t>(kCols, t.cols - j)));
+        for (int64_t i0 = 0; i0 < t.rows; i0 += kSubRows) {
+            const Tile sub{t.row + i0, std::min(kSubRows, t.rows - i0), t.col, t.cols};
+            copy_rows(a, g, k0, depth, sub.row, sub.rows);
+            for (int64_t j = 0; j < t.cols; j += kCols) {
+                for (int64_t i = 0; i < sub.rows; i += kRows) {
+                    step(int(std::min<int64_t>(kRows, sub.rows - i)),
+                         int(std::min<int64_t>(kCols, t.cols - j)), depth,
+                         copied_row(g, a, i, depth), strip + j * depth,
+                         g.C + (sub.row + i) * g.ldc + t.col + j, g.ldc, k0 > 0 || g.beta != 0.f);
+                }
+            }
+            if (finish && k0 + depth == g.K) finish(sub);
+        }
+    }
+}
+
+// ---- all tiles
+
+// The cut into tiles that takes the least time, counted in cycles for one k: two vectors of sums
+// each cycle, and what copying an element of A or B was measured to take.
+static Tile tile_size(const Gemm& g, int64_t threads) {
+    const double copy_a = g.opA == Op::Plain ? 0.8 : 1.1, copy_b = g.opB == Op::Plain ? 0.6 : 0.9;
+    double best = 1e300;
+    Tile size{};
+    const auto consider = [&](int64_t down, int64_t across) {
+        const int64_t rows = divide_up(divide_up(g.M, down), kRows) * kRows;
+        const int64_t cols = divide_up(divide_up(g.N, across), kCols) * kCols;
+        const int64_t tiles = divide_up(g.M, rows) * divide_up(g.N, cols);
+        const double cycles = double(rows) * double(cols) / (2 * kLanes) + copy_a * double(rows) +
+                              copy_b * double(cols);
+        const double time = double(divide_up(tiles, threads)) * cycles;
+        if (time < best) best = time, size = {0, rows, 0, cols};
+    };
+    const int64_t least_down = divide_up(g.M, kMaxRows), least_across = divide_up(g.N, kMaxCols);
+    for (int64_t across = least_across; across <= least_across + threads; across++) {
+        consider(least_down, across);
+        for (int64_t turns : {1, 2})
+            consider(std::max(least_down, divide_up(turns * threads, across)), across);
+    }
+    return size;
+}
+
+static const BlasLibrary* chosen_library() {
+    static const BlasLibrary* const chosen = []() -> const BlasLibrary* {
+        const char* const asked = std::getenv("TRAIN_GPT_BLAS");
+        if (!asked || !*asked || std::string_view(asked) == "own") return nullptr;
+        const bool onednn = std::string_view(asked) == "onednn";
+        CHECK(onednn || std::string_view(asked) == "openblas", Exit::Usage,
+              "unknown BLAS in TRAIN_GPT_BLAS", asked, "own, onednn or openblas");
+        const BlasLibrary& library = blas_library(onednn ? Blas::OneDnn : Blas::OpenBlas);
+        CHECK(library.sgemm, Exit::Resource, "the BLAS that TRAIN_GPT_BLAS asks for is not there",
+              asked, onednn ? "libdnnl.so.2" : "libopenblas.so.0 with OpenMP",
+              "leave TRAIN_GPT_BLAS unset to use the program's own products");
+        return &library;
+    }();
+    return chosen;
+}
 
 const char* gemm_library() {
-    return library().name.c_str();
+    if (const BlasLibrary* library = chosen_library()) return library->name;
+    return kLanes == 16  ? "own (512-bit vectors)"
+           : kLanes == 8 ? "own (256-bit vectors)"
+                         : "own (128-bit vectors)";
 }
 
-void gemm_block(Op opA, Op opB, int64_t M, int64_t N, int64_t K, const float* A, int64_t lda,
-                const float* B, int64_t ldb, float beta, float* C, int64_t ldc) {
-    const Library& with = library();
-    if (with.dnnl) {
-        const int status =
-            with.dnnl(char(opA), char(opB), M, N, K, 1.f, A, lda, B, ldb, beta, C, ldc);
-        CHECK(status == 0, Exit::Resource, "dnnl_sgemm failed", str("status ", status));
-    } else {
-        const auto name = [](Op op) { return op == Op::Plain ? kCblasPlain : kCblasTransposed; };
-        with.cblas(kCblasRowMajor, name(opA), name(opB), int(M), int(N), int(K), 1.f, A, int(lda),
-                   B, int(ldb), beta, C, int(ldc));
+size_t gemm_workspace_bytes() {
+    return omp_get_max_threads() * kScratchFloats * sizeof(float);
+}
+
+void gemm(const Gemm& g, Workspace ws, const std::function<void(Tile)>& finish) {
+    assert(g.beta == 0.f || g.beta == 1.f);
+    const BlasLibrary* const library = chosen_library();
+    const int64_t slots = int64_t(ws.bytes / (kScratchFloats * sizeof(float)));
+    assert(slots > 0);
+    const int threads = int(std::min<int64_t>(omp_get_max_threads(), slots));
+    const Tile size = tile_size(g, threads);
+    const int64_t down = divide_up(g.M, size.rows), across = divide_up(g.N, size.cols);
+    if (library)
+        library->sgemm(g.opA, g.opB, g.M, g.N, g.K, g.A, g.lda, g.B, g.ldb, g.beta, g.C, g.ldc);
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (down * across > 1)
+    for (int64_t t = 0; t < down * across; t++) {
+        const int64_t row = t % down * size.rows, col = t / down * size.cols;
+        const Tile tile{row, std::min(size.rows, g.M - row), col, std::min(size.cols, g.N - col)};
+        if (library) {
+            if (finish) finish(tile);
+        } else {
+            gemm_tile(g, tile, static_cast<float*>(ws.data) + omp_get_thread_num() * kScratchFloats,
+                      finish);
+        }
     }
 }

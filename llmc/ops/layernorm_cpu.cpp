@@ -87,7 +87,7 @@ static void backward_rows(float* dx, float* dw, float* db, const float* dy, cons
                           Workspace ws) {
     const int rows = rows_in_block(N), blocks = block_count(N);
     assert(ws.bytes >= layernorm_backward_workspace_bytes(N, C, CpuStream{}));
-    float* const partial = static_cast<float*>(ws.data); // (blocks, 2, C)
+    float* const partial = static_cast<float*>(ws.data);  // (blocks, 2, C)
 #pragma omp parallel
     {
 #pragma omp for schedule(static)

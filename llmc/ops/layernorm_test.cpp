@@ -21,7 +21,7 @@ Buffer backward(Buffer& dw, Buffer& db, const Buffer& dy, const Buffer& x, const
     layernorm_backward(dx, dw, db, dy, x, w, f.mean, f.rstd, N, C, ws, CpuStream{});
     return dx;
 }
-} // namespace
+}  // namespace
 
 TEST(layernorm, forward_against_double_even_with_a_large_mean) {
     for (int C : {1, 2, 7, 16, 33, 768}) {
@@ -96,7 +96,7 @@ TEST(layernorm, fused_residual_equals_its_parts) {
     const Buffer dy = random_buffer(N * C, "dy"), above = random_buffer(N * C, "above");
     Buffer residual = x, y(N * C), mean(N), rstd(N), sum(N * C);
     residual_layernorm_forward(residual, y, mean, rstd, residual, branch, w, b, N, C, eps,
-                               CpuStream{}); // in place, as the model may call it
+                               CpuStream{});  // in place, as the model may call it
     for (int i = 0; i < N * C; i++) sum[i] = x[i] + branch[i];
     const Forward parts(sum, w, b, N, C);
     EXPECT_TRUE(residual == sum);

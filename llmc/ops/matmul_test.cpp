@@ -19,7 +19,7 @@ struct Layer {
           dy(random_buffer(size_t(N) * OC, "dy")) {}
     Scratch scratch() const { return Scratch(matmul_workspace_bytes(N, C, OC, s)); }
 };
-} // namespace
+}  // namespace
 
 TEST(matmul, forward_and_backward_against_double_at_odd_sizes) {
     const int sizes[][3] = {{1, 1, 1}, {2, 3, 5}, {31, 17, 1}, {67, 33, 129}, {300, 40, 500}};

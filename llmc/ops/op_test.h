@@ -16,7 +16,7 @@
 #include "llmc/core/rng.h"
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr double kEps = 0x1p-24; // half a unit in the last place of 1.f: one rounding
+constexpr double kEps = 0x1p-24;  // half a unit in the last place of 1.f: one rounding
 
 // n floats between two strips of NaN. A read beyond the ends poisons a result, a write is found
 // when the buffer dies. The odd strip keeps the data off every vector alignment.

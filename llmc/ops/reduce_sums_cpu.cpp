@@ -88,7 +88,7 @@ void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CpuStream) {
     int found = 0;
 #pragma omp parallel for simd schedule(static) reduction(| : found)
     for (size_t i = 0; i < n; i++) {
-        const bool good = std::fabs(x[i]) < kLimit; // false for NaN
+        const bool good = std::fabs(x[i]) < kLimit;  // false for NaN
         const double scaled = good ? double(x[i]) * 0x1p44 : 0.;
         const int64_t sum = acc[i] + int64_t(std::rint(scaled));
         // Both addends are below 2^62, so this is seen before anything wraps.

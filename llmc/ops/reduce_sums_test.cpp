@@ -15,13 +15,13 @@ FixedSum squares(const Buffer& x, size_t first, size_t n) {
     sum_of_squares(&sum, x + first, n, CpuStream{});
     return sum;
 }
-} // namespace
+}  // namespace
 
 TEST(fixed_sum, holds_numbers_of_all_sizes_exactly) {
     for (double x : {0., 1., -1., 0x1p-80, -0x1p-80, 3.25, -1e-20 + 1, 0x1p50 + 1, -0x1p63, 1e19}) {
         FixedSum sum;
         fixed_sum_add(sum, x);
-        const double exact = std::rint(x * 0x1p80) * 0x1p-80; // no rounding above 2^-28
+        const double exact = std::rint(x * 0x1p80) * 0x1p-80;  // no rounding above 2^-28
         EXPECT_EQ(fixed_sum_value(sum), exact) << x;
         fixed_sum_add(sum, -x);
         EXPECT_TRUE(sum == FixedSum{}) << x;
@@ -30,7 +30,7 @@ TEST(fixed_sum, holds_numbers_of_all_sizes_exactly) {
     fixed_sum_add(sum, 0x1p62);
     fixed_sum_add(sum, 0x1p-70);
     fixed_sum_add(sum, -0x1p62);
-    EXPECT_EQ(fixed_sum_value(sum), 0x1p-70); // 132 bits apart
+    EXPECT_EQ(fixed_sum_value(sum), 0x1p-70);  // 132 bits apart
 }
 
 TEST(fixed_sum, does_not_depend_on_order_or_cut) {
@@ -104,7 +104,7 @@ TEST(sum_of_squares, is_the_sum_and_ignores_threads_and_cuts_at_chunks) {
     EXPECT_GT(squares(x, 0, 300).bad, 0);
     x[299] = 1e30f;
     EXPECT_GT(squares(x, 0, 300).bad, 0);
-    x[299] = 1e9f; // a large gradient is not a bad one
+    x[299] = 1e9f;  // a large gradient is not a bad one
     EXPECT_EQ(squares(x, 0, 300).bad, 0);
 }
 

@@ -125,8 +125,10 @@ struct Matmul {
         std::vector<float> z(m() * n());
         // Column-major is row-major transposed: z^T = op(B)^T op(A)^T.
         auto op = [](int transpose) { return transpose ? Op::Transposed : Op::Plain; };
-        gemm(op(desc.transpose_b), op(desc.transpose_a), int64_t(n()), int64_t(m()), int64_t(k()),
-             y.data(), int64_t(b.rows), x.data(), int64_t(a.rows), 0.0f, z.data(), int64_t(m()));
+        std::vector<float> scratch(gemm_workspace_bytes() / sizeof(float));
+        gemm({op(desc.transpose_b), op(desc.transpose_a), int64_t(n()), int64_t(m()), int64_t(k()),
+              y.data(), int64_t(b.rows), x.data(), int64_t(a.rows), 0.0f, z.data(), int64_t(m())},
+             {scratch.data(), scratch.size() * sizeof(float)});
         for (float& v : z) v *= alpha;
         if (beta != 0) {
             const std::vector<float> old = Matrix(C, c, batch).dense();

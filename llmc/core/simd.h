@@ -1,0 +1,118 @@
+// llmc/core/simd.h: one vector of floats as wide as the machine's, and the few things that loops of
+// plain C++ do not get from the compiler. Everything else is +, -, * and / on Vec, which GCC and
+// Clang give to vector types.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <cstring>
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+// vec_fma: a * b + c, rounded once where the machine can.
+#if defined(__AVX512F__)
+using Vec = __m512;
+inline Vec vec_fma(Vec a, Vec b, Vec c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+#elif defined(__FMA__)
+using Vec = __m256;
+inline Vec vec_fma(Vec a, Vec b, Vec c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+#else
+typedef float Vec __attribute__((vector_size(16), may_alias));
+inline Vec vec_fma(Vec a, Vec b, Vec c) {
+#if defined(__FP_FAST_FMAF)
+    for (int i = 0; i < 4; i++) a[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return a;
+#else
+    return a * b + c;
+#endif
+}
+#endif
+constexpr int kLanes = sizeof(Vec) / sizeof(float);
+typedef int32_t VecInt __attribute__((vector_size(sizeof(Vec))));
+
+constexpr int round_to_lanes(int n) {
+    return (n + kLanes - 1) / kLanes * kLanes;
+}
+
+// The smaller and the larger of a and b; b where either is a NaN.
+inline Vec vec_min(Vec a, Vec b) {
+    return a < b ? a : b;
+}
+inline Vec vec_max(Vec a, Vec b) {
+    return a > b ? a : b;
+}
+
+// Every lane the same: x - 0 is x in every bit, which x + 0 is not.
+inline Vec vec_all(float x) {
+    return x - Vec{};
+}
+inline Vec vec_load(const float* p) {
+    Vec v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+inline void vec_store(float* p, Vec v) {
+    std::memcpy(p, &v, sizeof v);
+}
+
+// The first n lanes only, the others 0; 0 < n <= kLanes.
+inline Vec vec_load_first(const float* p, int64_t n) {
+    Vec v{};
+    std::memcpy(&v, p, size_t(n) * sizeof(float));
+    return v;
+}
+inline void vec_store_first(float* p, Vec v, int64_t n) {
+    std::memcpy(p, &v, size_t(n) * sizeof(float));
+}
+
+// Over the lanes, by halves.
+inline float vec_sum_lanes(Vec v) {
+    std::array<float, kLanes> x;
+    std::memcpy(x.data(), &v, sizeof v);
+    for (int half = kLanes / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) x[i] += x[i + half];
+    return x[0];
+}
+inline float vec_max_lanes(Vec v) {
+    std::array<float, kLanes> x;
+    std::memcpy(x.data(), &v, sizeof v);
+    for (int half = kLanes / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
+    return x[0];
+}
+
+// Transposes a square of kLanes vectors: in step s, pairs of rows s apart swap their blocks of s
+// lanes off the diagonal.
+template <int kStep>
+inline void vec_transpose_step(Vec (&r)[kLanes]) {
+    VecInt low, high;  // lanes 0..kLanes-1 of the first row, then those of the second
+    for (int l = 0; l < kLanes; l++) {
+        low[l] = l & kStep ? kLanes + l - kStep : l;
+        high[l] = l & kStep ? kLanes + l : l + kStep;
+    }
+    for (int i = 0; i < kLanes; i++) {
+        if (i & kStep) continue;
+        const Vec a = r[i], b = r[i + kStep];
+        r[i] = __builtin_shuffle(a, b, low);
+        r[i + kStep] = __builtin_shuffle(a, b, high);
+    }
+}
+inline void vec_transpose(Vec (&r)[kLanes]) {
+    vec_transpose_step<1>(r);
+    vec_transpose_step<2>(r);
+    if constexpr (kLanes > 4) vec_transpose_step<4>(r);
+    if constexpr (kLanes > 8) vec_transpose_step<8>(r);
+}
+
+// out[i] = f(in[i], ...) for i < n. Every lane is on its own, so the bits do not depend on how n is
+// cut or where the tail begins.
+template <class Function, class... In>
+inline void vec_map(int64_t n, float* out, Function f, const In*... in) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) vec_store(out + i, f(vec_load(in + i)...));
+    if (i < n) vec_store_first(out + i, f(vec_load_first(in + i, n - i)...), n - i);
+}
