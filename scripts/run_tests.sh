@@ -12,8 +12,8 @@ export TEST_DATA TRAIN_GPT="$PWD/$BUILD/train_gpt"
 
 scripts/install_deps.sh || exit 1
 jobs=$(nproc)
-${MAKE:-make} -j"$jobs" test-programs || exit 1
-read -r -a programs <<< "$(${MAKE:-make} -s test-list)"
+${MAKE:-make} --no-print-directory -j"$jobs" test-programs || exit 1
+read -r -a programs <<< "$(${MAKE:-make} -s --no-print-directory test-list)"
 mapfile -t shell_tests < <(ls scripts/test/*_test.sh dev/*/*_test.sh data/*_test.sh 2> /dev/null)
 
 logs=$BUILD/test-logs
