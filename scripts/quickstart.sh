@@ -31,9 +31,9 @@ fi
 # 1.7 million parameters and a million tokens: as much as two cores do in about two minutes.
 title "5 of 6: train"
 run "$gpt" train --model gpt2:d3 --data "$dir/text_train_*.bin" --val-data "$dir/text_val_*.bin" \
-    --micro-batch 8 --seq-len 128 --steps 1000 --lr 4e-3 --warmup-steps 60 \
-    --val-every 100 --val-batches 16 --sample-every 250 --sample-tokens 60 \
-    --save-every 250 --keep 2 --out "$dir/run"
+    --micro-batch 8 --seq-len 128 --steps 1100 --lr 4e-3 --warmup-steps 60 \
+    --val-every 200 --val-batches 32 --sample-every 275 --sample-tokens 60 \
+    --save-every 275 --keep 2 --out "$dir/run"
 
 title "6 of 6: what it writes now, and the curve"
 case $text in
