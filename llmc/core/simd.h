@@ -2,23 +2,35 @@
 // plain C++ do not get from the compiler. Everything else is +, -, * and / on Vec, which GCC and
 // Clang give to vector types.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <cstring>
 #if defined(__FMA__)
 #include <immintrin.h>
 #endif
 
-// vec_fma: a * b + c, rounded once where the machine can.
+// vec_fma: a * b + c, rounded once where the machine can. vec_min, vec_max: the smaller and the
+// larger of a and b; b where either is a NaN.
 #if defined(__AVX512F__)
 using Vec = __m512;
 inline Vec vec_fma(Vec a, Vec b, Vec c) {
     return _mm512_fmadd_ps(a, b, c);
 }
+inline Vec vec_min(Vec a, Vec b) {
+    return _mm512_maskz_min_ps(0xffff, a, b);
+}
+inline Vec vec_max(Vec a, Vec b) {
+    return _mm512_maskz_max_ps(0xffff, a, b);
+}
 #elif defined(__FMA__)
 using Vec = __m256;
 inline Vec vec_fma(Vec a, Vec b, Vec c) {
     return _mm256_fmadd_ps(a, b, c);
+}
+inline Vec vec_min(Vec a, Vec b) {
+    return _mm256_min_ps(a, b);
+}
+inline Vec vec_max(Vec a, Vec b) {
+    return _mm256_max_ps(a, b);
 }
 #else
 typedef float Vec __attribute__((vector_size(16), may_alias));
@@ -30,20 +42,18 @@ inline Vec vec_fma(Vec a, Vec b, Vec c) {
     return a * b + c;
 #endif
 }
+inline Vec vec_min(Vec a, Vec b) {
+    return a < b ? a : b;
+}
+inline Vec vec_max(Vec a, Vec b) {
+    return a > b ? a : b;
+}
 #endif
 constexpr int kLanes = sizeof(Vec) / sizeof(float);
 typedef int32_t VecInt __attribute__((vector_size(sizeof(Vec))));
 
 constexpr int round_to_lanes(int n) {
     return (n + kLanes - 1) / kLanes * kLanes;
-}
-
-// The smaller and the larger of a and b; b where either is a NaN.
-inline Vec vec_min(Vec a, Vec b) {
-    return a < b ? a : b;
-}
-inline Vec vec_max(Vec a, Vec b) {
-    return a > b ? a : b;
 }
 
 // Every lane the same: x - 0 is x in every bit, which x + 0 is not.
@@ -70,19 +80,19 @@ inline void vec_store_first(float* p, Vec v, int64_t n) {
 }
 
 // Over the lanes, by halves.
+template <int kHalf = kLanes / 2, class Function>
+inline float vec_reduce(Vec v, Function f) {
+    VecInt other;
+    for (int l = 0; l < kLanes; l++) other[l] = l ^ kHalf;
+    v = f(v, __builtin_shuffle(v, other));
+    if constexpr (kHalf > 1) return vec_reduce<kHalf / 2>(v, f);
+    return v[0];
+}
 inline float vec_sum_lanes(Vec v) {
-    std::array<float, kLanes> x;
-    std::memcpy(x.data(), &v, sizeof v);
-    for (int half = kLanes / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) x[i] += x[i + half];
-    return x[0];
+    return vec_reduce(v, [](Vec a, Vec b) { return a + b; });
 }
 inline float vec_max_lanes(Vec v) {
-    std::array<float, kLanes> x;
-    std::memcpy(x.data(), &v, sizeof v);
-    for (int half = kLanes / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
-    return x[0];
+    return vec_reduce(v, vec_max);
 }
 
 // Transposes a square of kLanes vectors: in step s, pairs of rows s apart swap their blocks of s

@@ -14,9 +14,22 @@
 #include "llmc/ops/vector_math.h"
 
 constexpr int kTile = 64;
+constexpr int kStripe = 16;  // rows of a tile on the diagonal that are worked on together
 
 static int tile_count(int T) {
     return (T + kTile - 1) / kTile;
+}
+
+// Keys of a tile that the stripe from row t0 on may see: all of them, or on the diagonal those up
+// to the stripe's last row.
+static int visible_keys(int t0, int keys, bool diagonal) {
+    return diagonal ? std::min(keys, t0 + kStripe) : keys;
+}
+// visit(t0, count): the rows of a tile, all at once, or on the diagonal by stripes.
+template <class Visit>
+static void visit_stripes(int rows, bool diagonal, Visit visit) {
+    const int step = diagonal ? kStripe : kTile;
+    for (int t0 = 0; t0 < rows; t0 += step) visit(t0, std::min(step, rows - t0));
 }
 
 // What both directions need to find their way in the packed rows.
@@ -33,6 +46,14 @@ struct Heads {
     int rows_in_tile(int tile) const { return std::min(kTile, T - tile * kTile); }
 };
 
+static float dot(const float* a, const float* b, int n) {
+    Vec sum{};
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) sum = vec_fma(vec_load(a + i), vec_load(b + i), sum);
+    if (i < n) sum = vec_fma(vec_load_first(a + i, n - i), vec_load_first(b + i, n - i), sum);
+    return vec_sum_lanes(sum);
+}
+
 // to (rows, width) = from, padded with zeros.
 static void copy_rows(float* to, int width, const float* from, int64_t stride, int rows, int HS) {
     for (int t = 0; t < rows; t++) {
@@ -46,8 +67,10 @@ static void copy_transposed(float* to, const float* from, int64_t stride, int ro
         for (int i0 = 0; i0 < HS; i0 += kLanes) {
             const int columns = std::min(kLanes, HS - i0);
             Vec square[kLanes] = {};
-            for (int t = t0; t < std::min(rows, t0 + kLanes); t++)
-                square[t - t0] = vec_load_first(from + t * stride + i0, columns);
+            for (int t = t0; t < std::min(rows, t0 + kLanes); t++) {
+                const float* const row = from + t * stride + i0;
+                square[t - t0] = columns == kLanes ? vec_load(row) : vec_load_first(row, columns);
+            }
             vec_transpose(square);
             for (int i = 0; i < columns; i++) vec_store(to + (i0 + i) * kTile + t0, square[i]);
         }
@@ -73,29 +96,45 @@ size_t attention_forward_workspace_bytes(int B, int T, int H, int KV, int HS, Cp
     return (int64_t(B) * KV * packed_floats(a) + slots * forward_slot_floats(a)) * sizeof(float);
 }
 
-// The running softmax of one row over one more tile of scores: they become exp(s - max); the new
-// maximum, and the factor by which what was summed before shrinks. Only the first `count` scores
-// count.
+// The softmax of some rows as more and more scores come in: the largest so far, the sum of exp(s -
+// max), and by how much the last tile made what was summed before shrink.
 struct Running {
-    float max = -INFINITY, sum = 0.f;
+    float max[kTile], sum[kTile], shrink[kTile];
+    Running() {
+        std::fill_n(max, kTile, -INFINITY);
+        std::fill_n(sum, kTile, 0.f);
+    }
 };
-static float softmax_row(Running& row, float* s, int count, float scale) {
-    for (int u = count; u < kTile; u++) s[u] = -INFINITY;
-    Vec x[kTile / kLanes], most = vec_all(row.max), sum{};
-    for (int i = 0; i < kTile / kLanes; i++) {
-        x[i] = vec_load(s + i * kLanes) * scale;
-        most = vec_max(x[i], most);
+
+// Scores (rows, kTile) become exp(scale * s - max). Only `keys` of a row count, or on the diagonal
+// the first t + 1; behind them the row is 0 as far as its stripe can see.
+static void softmax_tile(Running& r, float* scores, int rows, int keys, bool diagonal,
+                         float scale) {
+    float before[kTile];
+    for (int t = 0; t < rows; t++) {
+        float* const s = scores + t * kTile;
+        const int count = diagonal ? t + 1 : keys;
+        const int width = round_to_lanes(visible_keys(t / kStripe * kStripe, keys, diagonal));
+        std::fill(s + count, s + width, -INFINITY);
+        Vec most = vec_load(s);
+        for (int u = kLanes; u < width; u += kLanes) most = vec_max(vec_load(s + u), most);
+        before[t] = r.max[t];
+        r.max[t] = std::max(r.max[t], scale * vec_max_lanes(most));
     }
-    const float max = vec_max_lanes(most);
-    for (int i = 0; i < kTile / kLanes; i++) {
-        x[i] = vec_exp(x[i] - max);
-        vec_store(s + i * kLanes, x[i]);
-        sum += x[i];
+    vec_map(
+        rows, r.shrink, [](Vec a, Vec b) { return vec_exp(a - b); }, before, r.max);
+    for (int t = 0; t < rows; t++) {
+        float* const s = scores + t * kTile;
+        const int width = round_to_lanes(visible_keys(t / kStripe * kStripe, keys, diagonal));
+        const Vec factor = vec_all(scale), shift = vec_all(-r.max[t]);
+        Vec sum{};
+        for (int u = 0; u < width; u += kLanes) {
+            const Vec e = vec_exp(vec_fma(vec_load(s + u), factor, shift));
+            vec_store(s + u, e);
+            sum += e;
+        }
+        r.sum[t] = r.sum[t] * r.shrink[t] + vec_sum_lanes(sum);
     }
-    const float shrink = vec_exp(row.max - max);
-    row.sum = row.sum * shrink + vec_sum_lanes(sum);
-    row.max = max;
-    return shrink;
 }
 
 // One tile of queries of one head against all its keys.
@@ -104,25 +143,35 @@ static void forward_tile(float* out, float* lse, const float* q, const float* pa
     const int width = a.padded(), rows = a.rows_in_tile(tile);
     float *const scores = slot, *const sum =
                                     slot + kTile * kTile;  // (kTile, kTile), (kTile, width)
-    Running running[kTile];
+    Running r;
     for (int j = 0; j <= tile; j++) {
-        const float* keys = packed + int64_t(j) * kTile * (a.HS + width);  // (HS, kTile)
-        const float* values = keys + kTile * int64_t(a.HS);                // (kTile, width)
-        tile_product(rows, kTile, a.HS, {q, a.stride(), 1}, keys, kTile, scores, kTile, false);
-        for (int t = 0; t < rows; t++) {
-            const float shrink =
-                softmax_row(running[t], scores + t * kTile, j == tile ? t + 1 : kTile, a.scale());
-            if (j > 0 && shrink != 1.f)
-                for (int i = 0; i < width; i++) sum[t * width + i] *= shrink;
+        const float* keys_of_j = packed + int64_t(j) * kTile * (a.HS + width);  // (HS, kTile)
+        const float* values = keys_of_j + kTile * int64_t(a.HS);                // (kTile, width)
+        const int keys = a.rows_in_tile(j);
+        const bool diagonal = j == tile;
+        visit_stripes(rows, diagonal, [&](int t0, int count) {
+            tile_product(count, round_to_lanes(visible_keys(t0, keys, diagonal)), a.HS,
+                         {q + t0 * a.stride(), a.stride(), 1}, keys_of_j, kTile,
+                         scores + t0 * kTile, kTile, false);
+        });
+        softmax_tile(r, scores, rows, keys, diagonal, a.scale());
+        for (int t = 0; t < rows && j > 0; t++) {
+            if (r.shrink[t] == 1.f) continue;
+            float* const row = sum + t * width;
+            vec_map(
+                width, row, [f = r.shrink[t]](Vec x) { return x * f; }, row);
         }
-        tile_product(rows, width, a.rows_in_tile(j), {scores, kTile, 1}, values, width, sum, width,
-                     j > 0);
+        visit_stripes(rows, diagonal, [&](int t0, int count) {
+            tile_product(count, width, visible_keys(t0, keys, diagonal),
+                         {scores + t0 * kTile, kTile, 1}, values, width, sum + t0 * width, width,
+                         j > 0);
+        });
     }
     for (int t = 0; t < rows; t++) {
-        const float inverse = 1.f / running[t].sum;
-        for (int i = 0; i < a.HS; i++)
-            out[t * a.output_stride() + i] = sum[t * width + i] * inverse;
-        lse[t] = running[t].max + std::log(running[t].sum);
+        vec_map(
+            a.HS, out + t * a.output_stride(), [f = 1.f / r.sum[t]](Vec x) { return x * f; },
+            sum + t * width);
+        lse[t] = r.max[t] + std::log(r.sum[t]);
     }
 }
 
@@ -184,48 +233,69 @@ size_t attention_backward_workspace_bytes(int B, int T, int H, int KV, int HS, C
     return slots * BackwardSlot::floats({T, H, KV, HS}) * sizeof(float);
 }
 
-// Scores and dP of one tile become P = exp(S - lse) and dS = P * (dP - D) * scale.
+// Scores and dP of one tile become P = exp(S - lse) and dS = P * (dP - D) * scale. On the diagonal
+// both are 0 behind it as far as a stripe can see.
 static void backward_scores(const BackwardSlot& s, const float* lse, const float* D, int rows,
-                            bool diagonal, float scale) {
+                            int keys, bool diagonal, float scale) {
     for (int t = 0; t < rows; t++) {
         float *const p = s.p + t * kTile, *const ds = s.ds + t * kTile;
-        const float l = lse[t], d = D[t];
-        for (int u = 0; u < kTile; u += kLanes) {
-            const Vec e = vec_exp(vec_load(p + u) * scale - l);
+        const int width = round_to_lanes(visible_keys(t / kStripe * kStripe, keys, diagonal));
+        const Vec factor = vec_all(scale), shift = vec_all(-lse[t]), d = vec_all(D[t]);
+        for (int u = 0; u < width; u += kLanes) {
+            const Vec e = vec_exp(vec_fma(vec_load(p + u), factor, shift));
             vec_store(p + u, e);
-            vec_store(ds + u, e * (vec_load(ds + u) - d) * scale);
+            vec_store(ds + u, e * (vec_load(ds + u) - d) * factor);
         }
-        if (diagonal) {
-            std::fill(p + t + 1, p + kTile, 0.f);
-            std::fill(ds + t + 1, ds + kTile, 0.f);
-        }
+        if (!diagonal) continue;
+        std::fill(p + t + 1, p + width, 0.f);
+        std::fill(ds + t + 1, ds + width, 0.f);
     }
+}
+
+// One tile of queries against one of keys: adds to dk, dv, dq, (tile, padded) each.
+static void backward_tile(const BackwardSlot& s, const float* q, const float* dout, float* dq,
+                          float* dk, float* dv, const float* lse, const float* D, int rows,
+                          int keys, bool diagonal, const Heads& a) {
+    const int width = a.padded();
+    visit_stripes(rows, diagonal, [&](int t0, int count) {
+        const int visible = round_to_lanes(visible_keys(t0, keys, diagonal));
+        tile_product(count, visible, a.HS, {q + t0 * width, width, 1}, s.k_transposed, kTile,
+                     s.p + t0 * kTile, kTile, false);
+        tile_product(count, visible, a.HS, {dout + t0 * width, width, 1}, s.v_transposed, kTile,
+                     s.ds + t0 * kTile, kTile, false);
+    });
+    backward_scores(s, lse, D, rows, keys, diagonal, a.scale());
+    visit_stripes(rows, diagonal, [&](int t0, int count) {
+        tile_product(count, width, visible_keys(t0, keys, diagonal), {s.ds + t0 * kTile, kTile, 1},
+                     s.k, width, dq + t0 * width, width, true);
+    });
+    // Keys from u0 on are seen by the queries from u0 on, on the diagonal.
+    visit_stripes(keys, diagonal, [&](int u0, int count) {
+        const int t0 = diagonal ? u0 : 0, at = t0 * kTile + u0;
+        tile_product(count, width, rows - t0, {s.p + at, 1, kTile}, dout + t0 * width, width,
+                     dv + u0 * width, width, true);
+        tile_product(count, width, rows - t0, {s.ds + at, 1, kTile}, q + t0 * width, width,
+                     dk + u0 * width, width, true);
+    });
 }
 
 // Adds one query head's part to s.dk and s.dv and leaves its dq in s.dq.
 static void backward_head(const BackwardSlot& s, const float* k, const float* v, const float* lse,
                           const Heads& a) {
-    const int width = a.padded(), tiles = tile_count(a.T);
+    const int64_t width = a.padded();
+    const int tiles = tile_count(a.T);
+    std::fill_n(s.dq, a.T * width, 0.f);
     for (int j = 0; j < tiles; j++) {
-        const int64_t first = int64_t(j) * kTile;
+        const int64_t u0 = int64_t(j) * kTile;
         const int keys = a.rows_in_tile(j);
-        copy_rows(s.k, width, k + first * a.stride(), a.stride(), keys, a.HS);
-        copy_transposed(s.k_transposed, k + first * a.stride(), a.stride(), keys, a.HS);
-        copy_transposed(s.v_transposed, v + first * a.stride(), a.stride(), keys, a.HS);
-        float *const dk = s.dk + first * width, *const dv = s.dv + first * width;
+        copy_rows(s.k, a.padded(), k + u0 * a.stride(), a.stride(), keys, a.HS);
+        copy_transposed(s.k_transposed, k + u0 * a.stride(), a.stride(), keys, a.HS);
+        copy_transposed(s.v_transposed, v + u0 * a.stride(), a.stride(), keys, a.HS);
         for (int i = j; i < tiles; i++) {
             const int64_t t0 = int64_t(i) * kTile;
-            const int rows = a.rows_in_tile(i);
-            const float *const q = s.q + t0 * width, *const dout = s.dout + t0 * width;
-            tile_product(rows, kTile, a.HS, {q, width, 1}, s.k_transposed, kTile, s.p, kTile,
-                         false);
-            tile_product(rows, kTile, a.HS, {dout, width, 1}, s.v_transposed, kTile, s.ds, kTile,
-                         false);
-            backward_scores(s, lse + t0, s.D + t0, rows, i == j, a.scale());
-            tile_product(keys, width, rows, {s.p, 1, kTile}, dout, width, dv, width, true);
-            tile_product(keys, width, rows, {s.ds, 1, kTile}, q, width, dk, width, true);
-            tile_product(rows, width, keys, {s.ds, kTile, 1}, s.k, width, s.dq + t0 * width, width,
-                         j > 0);
+            backward_tile(s, s.q + t0 * width, s.dout + t0 * width, s.dq + t0 * width,
+                          s.dk + u0 * width, s.dv + u0 * width, lse + t0, s.D + t0,
+                          a.rows_in_tile(i), keys, i == j, a);
         }
     }
 }
@@ -251,12 +321,8 @@ void attention_backward(float* dqkv, const float* dout, const float* qkv, const 
             copy_rows(s.q, int(width), qkv + a.query(b, h), a.stride(), T, HS);
             copy_rows(s.dout, int(width), head_dout, a.output_stride(), T, HS);
             for (int t = 0; t < T; t++) {
-                float sum = 0.f;
-#pragma omp simd reduction(+ : sum)
-                for (int i = 0; i < HS; i++)
-                    sum +=
-                        head_dout[t * a.output_stride() + i] * head_out[t * a.output_stride() + i];
-                s.D[t] = sum;
+                const int64_t row = t * a.output_stride();
+                s.D[t] = dot(head_dout + row, head_out + row, HS);
             }
             backward_head(s, qkv + a.key(b, kv), qkv + a.value(b, kv), lse + (b * H + h) * T, a);
             copy_rows_back(dqkv + a.query(b, h), a.stride(), s.dq, int(width), T, HS);
@@ -270,29 +336,26 @@ void attention_backward(float* dqkv, const float* dout, const float* qkv, const 
 void attention_decode(float* out, const float* q, const float* kcache, const float* vcache, int t,
                       int H, int KV, int HS, CpuStream) {
     const float scale = 1.f / std::sqrt(float(HS));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (int64_t(t) * H * HS > 16384)
     for (int h = 0; h < H; h++) {
         const int64_t kv = h / (H / KV), stride = int64_t(KV) * HS;
-        float* o = out + int64_t(h) * HS;
+        float* const o = out + int64_t(h) * HS;
         std::fill_n(o, HS, 0.f);
-        Running running;
+        Running r;
         for (int u0 = 0; u0 <= t; u0 += kTile) {
-            float s[kTile];
-            const int count = std::min(kTile, t + 1 - u0);
-            for (int u = 0; u < count; u++) {
-                const float* k = kcache + (u0 + u) * stride + kv * HS;
-                float sum = 0.f;
-#pragma omp simd reduction(+ : sum)
-                for (int i = 0; i < HS; i++) sum += q[int64_t(h) * HS + i] * k[i];
-                s[u] = sum;
-            }
-            const float shrink = softmax_row(running, s, count, scale);
-            for (int i = 0; i < HS; i++) o[i] *= shrink;
-            for (int u = 0; u < count; u++) {
-                const float* v = vcache + (u0 + u) * stride + kv * HS;
-                for (int i = 0; i < HS; i++) o[i] += s[u] * v[i];
+            float p[kTile];
+            const int keys = std::min(kTile, t + 1 - u0);
+            const float *const k = kcache + u0 * stride + kv * HS, *const v = vcache + (k - kcache);
+            for (int u = 0; u < keys; u++) p[u] = dot(q + int64_t(h) * HS, k + u * stride, HS);
+            softmax_tile(r, p, 1, keys, false, scale);
+            vec_map(
+                HS, o, [f = r.shrink[0]](Vec x) { return x * f; }, o);
+            for (int u = 0; u < keys; u++) {
+                const auto add = [f = p[u]](Vec sum, Vec x) { return sum + x * f; };
+                vec_map(HS, o, add, o, v + u * stride);
             }
         }
-        for (int i = 0; i < HS; i++) o[i] /= running.sum;
+        vec_map(
+            HS, o, [f = 1.f / r.sum[0]](Vec x) { return x * f; }, o);
     }
 }
