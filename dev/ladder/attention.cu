@@ -1,6 +1,6 @@
 // dev/ladder/attention.cu: causal attention forward, one head of size 64, bf16. First the T x T
-// matrix goes, then the repeated reads of keys and values, then the scalar arithmetic, then the bank
-// conflicts, then the waiting. Derivation: dev/doc/attention.md.
+// matrix goes, then the repeated reads of keys and values, then the scalar arithmetic, then the
+// bank conflicts, then the waiting. Derivation: dev/doc/attention.md.
 #include "dev/ladder/ladder.cuh"
 #include "llmc/core/tensorop.cuh"
 #include "llmc/ops/attention.h"
@@ -17,7 +17,8 @@ __global__ void scores(float* s, const bf16* qkv, int T, float scale) {
     if (u >= T) return;
     float sum = 0;
     for (int d = 0; d < kHS; d++)
-        sum += as_float(qkv[size_t(t) * 3 * kHS + d]) * as_float(qkv[size_t(u) * 3 * kHS + kHS + d]);
+        sum +=
+            as_float(qkv[size_t(t) * 3 * kHS + d]) * as_float(qkv[size_t(u) * 3 * kHS + kHS + d]);
     s[size_t(t) * T + u] = u <= t ? sum * scale : -INFINITY;
 }
 __global__ void softmax(float* s, float* lse, int T) {
@@ -32,12 +33,13 @@ __global__ void softmax(float* s, float* lse, int T) {
 __global__ void weighted_values(bf16* out, const float* s, const bf16* qkv, int T) {
     const int d = threadIdx.x, t = blockIdx.x;
     float sum = 0;
-    for (int u = 0; u < T; u++) sum += s[size_t(t) * T + u] * as_float(qkv[size_t(u) * 3 * kHS + 2 * kHS + d]);
+    for (int u = 0; u < T; u++)
+        sum += s[size_t(t) * T + u] * as_float(qkv[size_t(u) * 3 * kHS + 2 * kHS + d]);
     out[size_t(t) * kHS + d] = as_elem<bf16>(sum);
 }
 
-// 2. A warp a query with a running softmax: nothing of size T x T, half of the work is skipped. Each
-// query still reads all its keys and values.
+// 2. A warp a query with a running softmax: nothing of size T x T, half of the work is skipped.
+// Each query still reads all its keys and values.
 __global__ void warp_a_query(bf16* out, float* lse, const bf16* qkv, int T, float scale) {
     const int lane = threadIdx.x % 32, t = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (t >= T) return;
@@ -74,9 +76,11 @@ __device__ void load_tile(bf16* tile, const bf16* src, int first, int T) {
     }
 }
 template <bool kSwizzle>
-__global__ void __launch_bounds__(128, 2) tensor_cores(bf16* out, float* lse, const bf16* qkv, int T, float scale) {
+__global__ void __launch_bounds__(128, 2)
+    tensor_cores(bf16* out, float* lse, const bf16* qkv, int T, float scale) {
     __shared__ __align__(128) bf16 sq[64 * kHS], sk[64 * kHS], sv[64 * kHS];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * 64, mine = first + warp * 16;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * 64,
+              mine = first + warp * 16;
     load_tile<kSwizzle>(sq, qkv, first, T);
     float acc[8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     for (int u0 = 0; u0 < min(first + 64, T); u0 += 64) {
@@ -90,7 +94,8 @@ __global__ void __launch_bounds__(128, 2) tensor_cores(bf16* out, float* lse, co
             ldmatrix_x4(a, sq + place<kSwizzle>(warp * 16 + lane % 16, 2 * k + lane / 16));
             for (int n = 0; n < 4; n++) {
                 uint32_t b[4];
-                ldmatrix_x4(b, sk + place<kSwizzle>(n * 16 + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+                ldmatrix_x4(b, sk + place<kSwizzle>(n * 16 + lane / 16 * 8 + lane % 8,
+                                                    2 * k + lane / 8 % 2));
                 const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
                 mma_m16n8k16_bf16(s[2 * n], a, left);
                 mma_m16n8k16_bf16(s[2 * n + 1], a, right);
@@ -98,15 +103,17 @@ __global__ void __launch_bounds__(128, 2) tensor_cores(bf16* out, float* lse, co
         }
         for (int n = 0; n < 8; n++)
             for (int i = 0; i < 4; i++)
-                if (u0 + n * 8 + lane % 4 * 2 + i % 2 > mine + lane / 4 + i / 2 * 8) s[n][i] = -INFINITY;
+                if (u0 + n * 8 + lane % 4 * 2 + i % 2 > mine + lane / 4 + i / 2 * 8)
+                    s[n][i] = -INFINITY;
         for (int j = 0; j < 2; j++) {
             const float shrink = flash::softmax_step(s, j, most[j], sum[j], scale * flash::kLog2e);
             for (int n = 0; n < 8; n++) acc[n][2 * j] *= shrink, acc[n][2 * j + 1] *= shrink;
         }
         for (int k = 0; k < 4; k++) {
-            const uint32_t a[4] = {
-                flash::pack_bf16(s[2 * k][0], s[2 * k][1]), flash::pack_bf16(s[2 * k][2], s[2 * k][3]),
-                flash::pack_bf16(s[2 * k + 1][0], s[2 * k + 1][1]), flash::pack_bf16(s[2 * k + 1][2], s[2 * k + 1][3])};
+            const uint32_t a[4] = {flash::pack_bf16(s[2 * k][0], s[2 * k][1]),
+                                   flash::pack_bf16(s[2 * k][2], s[2 * k][3]),
+                                   flash::pack_bf16(s[2 * k + 1][0], s[2 * k + 1][1]),
+                                   flash::pack_bf16(s[2 * k + 1][2], s[2 * k + 1][3])};
             for (int n = 0; n < 4; n++) {
                 uint32_t b[4];
                 ldmatrix_x4_trans(b, sv + place<kSwizzle>(k * 16 + lane % 16, 2 * n + lane / 16));
@@ -154,23 +161,31 @@ void attention_ladder() {
     // Weights and outputs are rounded to bf16 (2^-8 each), and out averages values of up to 4.
     Ladder ladder("attention forward, T = 256, one head of 64, bf16",
                   4.0 * T * kHS * sizeof(bf16) + T * sizeof(float), 5 * 0x1p-8);
-    ladder.rung("three kernels", "nothing yet", clear,
-                [&] {
-                    launch(scores, dim3(T / 64, T), 64, 0, kCuda, weights, gqkv, T, scale);
-                    launch(softmax, T / 64, 64, 0, kCuda, weights, glse, T);
-                    launch(weighted_values, T, kHS, 0, kCuda, out, weights, gqkv, T);
-                },
-                error);
-    ladder.rung("a warp a query, running softmax", "no T x T matrix, half the work, one kernel", clear,
-                [&] { launch(warp_a_query, T / 8, 256, 0, kCuda, out, glse, gqkv, T, scale); }, error);
-    ladder.rung("shared tiles, 32 queries a block (serves fp32)", "keys and values requested 1/32 as often",
-                clear, [&] { simt::forward<bf16>(out, glse, gqkv, p, kCuda); }, error);
-    ladder.rung("tensor cores, 64 queries a block", "4096 multiply-adds an instruction; half the requests",
-                clear,
-                [&] { launch(tensor_cores<false>, T / 64, 128, 0, kCuda, out, glse, gqkv, T, scale); }, error);
-    ladder.rung("swizzled tiles", "no bank conflicts", clear,
-                [&] { launch(tensor_cores<true>, T / 64, 128, 0, kCuda, out, glse, gqkv, T, scale); }, error);
-    ladder.rung("shipped: two stages, 128 queries a block",
-                "copies behind the arithmetic, half the requests, output by whole sectors", clear,
-                [&] { flash::forward(out, glse, gqkv, p, kCuda); }, error);
+    ladder.rung(
+        "three kernels", "nothing yet", clear,
+        [&] {
+            launch(scores, dim3(T / 64, T), 64, 0, kCuda, weights, gqkv, T, scale);
+            launch(softmax, T / 64, 64, 0, kCuda, weights, glse, T);
+            launch(weighted_values, T, kHS, 0, kCuda, out, weights, gqkv, T);
+        },
+        error);
+    ladder.rung(
+        "a warp a query, running softmax", "no T x T matrix, half the work, one kernel", clear,
+        [&] { launch(warp_a_query, T / 8, 256, 0, kCuda, out, glse, gqkv, T, scale); }, error);
+    ladder.rung(
+        "shared tiles, 32 queries a block (serves fp32)", "keys and values requested 1/32 as often",
+        clear, [&] { simt::forward<bf16>(out, glse, gqkv, p, kCuda); }, error);
+    ladder.rung(
+        "tensor cores, 64 queries a block", "4096 multiply-adds an instruction; half the requests",
+        clear,
+        [&] { launch(tensor_cores<false>, T / 64, 128, 0, kCuda, out, glse, gqkv, T, scale); },
+        error);
+    ladder.rung(
+        "swizzled tiles", "no bank conflicts", clear,
+        [&] { launch(tensor_cores<true>, T / 64, 128, 0, kCuda, out, glse, gqkv, T, scale); },
+        error);
+    ladder.rung(
+        "shipped: two stages, 128 queries a block",
+        "copies behind the arithmetic, half the requests, output by whole sectors", clear,
+        [&] { flash::forward(out, glse, gqkv, p, kCuda); }, error);
 }

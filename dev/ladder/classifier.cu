@@ -8,8 +8,8 @@ namespace {
 constexpr int kThreads = 512;
 
 // 1. A thread a row: maximum, sum, gradient. Lanes read addresses 98 KiB apart.
-__global__ void thread_a_row(float* losses, bf16* logits, const int* targets, float scale, int N, int V,
-                             int Vp) {
+__global__ void thread_a_row(float* losses, bf16* logits, const int* targets, float scale, int N,
+                             int V, int Vp) {
     const int n = blockIdx.x * blockDim.x + threadIdx.x;
     if (n >= N) return;
     bf16* x = logits + size_t(n) * Vp;
@@ -23,7 +23,8 @@ __global__ void thread_a_row(float* losses, bf16* logits, const int* targets, fl
     }
 }
 
-// 2. A block a row: whole sectors, and 512 threads share the work. Two reductions, two barriers each.
+// 2. A block a row: whole sectors, and 512 threads share the work. Two reductions, two barriers
+// each.
 __global__ void __launch_bounds__(kThreads)
     block_a_row(float* losses, bf16* logits, const int* targets, float scale, int, int V, int Vp) {
     const int n = blockIdx.x, target = targets[n];
@@ -82,7 +83,8 @@ __global__ void __launch_bounds__(kThreads)
     }
     const float most = block_max<kThreads>(mine.most);
     const float sum = block_sum<kThreads>(mine.sum > 0 ? mine.sum * expf(mine.most - most) : 0.f);
-    if (target / 8 % kThreads == int(threadIdx.x)) losses[n] = logf(sum) + most - as_float(x[target]);
+    if (target / 8 % kThreads == int(threadIdx.x))
+        losses[n] = logf(sum) + most - as_float(x[target]);
     for (int v = 8 * threadIdx.x; v < Vp; v += 8 * kThreads) {
         Packet packet = load128(x + v);
         for (int k = 0; k < 8; k++) {
@@ -101,11 +103,14 @@ void classifier_ladder() {
     const std::vector<bf16> logits = random_bf16(size_t(N) * Vp, "logits", 3);
     const std::vector<int> targets = {17, 50256};
     std::vector<float> expected = widen(logits), losses(N);
-    classifier_forward_backward(losses.data(), expected.data(), targets.data(), scale, N, V, Vp, kCpu);
+    classifier_forward_backward(losses.data(), expected.data(), targets.data(), scale, N, V, Vp,
+                                kCpu);
     const Device<bf16> x(logits.size());
     const Device<int> gtargets(targets);
     const Device<float> glosses(N);
-    const auto clear = [&] { memory_from_host(x, logits.data(), logits.size() * sizeof(bf16), kCuda); };
+    const auto clear = [&] {
+        memory_from_host(x, logits.data(), logits.size() * sizeof(bf16), kCuda);
+    };
     const auto error = [&] {
         double worst = relative_error(x.host(), expected);
         const std::vector<float> found = glosses.host();
@@ -115,19 +120,21 @@ void classifier_ladder() {
     };
     Ladder ladder("classifier forward and backward, N = 2, V = 50257 of 50304, bf16",
                   2.0 * logits.size() * sizeof(bf16), 0x1.1p-8);
-    const auto rung = [&](const char* name, const char* buys, auto kernel, int blocks, int threads) {
-        ladder.rung(name, buys, clear,
-                    [=, &x, &gtargets, &glosses] {
-                        launch(kernel, blocks, threads, 0, kCuda, glosses, x, gtargets, scale, N, V, Vp);
-                    },
-                    error);
+    const auto rung = [&](const char* name, const char* buys, auto kernel, int blocks,
+                          int threads) {
+        ladder.rung(
+            name, buys, clear,
+            [=, &x, &gtargets, &glosses] {
+                launch(kernel, blocks, threads, 0, kCuda, glosses, x, gtargets, scale, N, V, Vp);
+            },
+            error);
     };
     rung("a thread a row", "nothing yet", thread_a_row, 1, 32);
     rung("a block a row", "whole sectors, 512 threads a row", block_a_row, N, kThreads);
     rung("online softmax", "two reads of the row instead of three", online, N, kThreads);
     rung("16 bytes a lane", "an eighth of the requests", wide, N, kThreads);
-    ladder.rung("shipped: the row stays in shared memory", "one read; every request is asynchronous",
-                clear,
-                [&] { classifier_forward_backward<bf16>(glosses, x, gtargets, scale, N, V, Vp, kCuda); },
-                error);
+    ladder.rung(
+        "shipped: the row stays in shared memory", "one read; every request is asynchronous", clear,
+        [&] { classifier_forward_backward<bf16>(glosses, x, gtargets, scale, N, V, Vp, kCuda); },
+        error);
 }

@@ -62,7 +62,8 @@ inline std::vector<float> widen(const std::vector<bf16>& x) {
 inline double relative_error(const std::vector<bf16>& found, const std::vector<float>& expected) {
     double worst = 0;
     for (size_t i = 0; i < found.size(); i++) {
-        const double e = std::fabs(double(to_float(found[i])) - expected[i]) / (1 + std::fabs(expected[i]));
+        const double e =
+            std::fabs(double(to_float(found[i])) - expected[i]) / (1 + std::fabs(expected[i]));
         worst = std::max(worst, std::isnan(e) ? INFINITY : e);
     }
     return worst;
@@ -75,8 +76,9 @@ class Ladder {
         : least_(least), tolerance_(tolerance) {
         std::printf("\n## %s\n\n", title);
 #ifdef CUSIM
-        std::printf("| rung | what it buys | requested / least | moved / least | requests of a warp "
-                    "| sector efficiency | bank conflicts | error |\n|---|---|---|---|---|---|---|---|\n");
+        std::printf(
+            "| rung | what it buys | requested / least | moved / least | requests of a warp "
+            "| sector efficiency | bank conflicts | error |\n|---|---|---|---|---|---|---|---|\n");
 #else
         std::printf("| rung | what it buys | us | error |\n|---|---|---|---|\n");
 #endif
@@ -94,9 +96,10 @@ class Ladder {
         stream_sync(kCuda);
         const cusim::KernelCounters c = cusim::counters_total();
         const double e = error();
-        std::printf("| %d %s | %s | %.2f | %.2f | %.0f | %.2f | %.2f | %.1e |\n", ++count_, name, buys,
-                    double(c.read_requested + c.written_requested) / least_, double(c.moved()) / least_,
-                    double(c.requests), c.sector_efficiency(), c.conflicts_per_access(), e);
+        std::printf("| %d %s | %s | %.2f | %.2f | %.0f | %.2f | %.2f | %.1e |\n", ++count_, name,
+                    buys, double(c.read_requested + c.written_requested) / least_,
+                    double(c.moved()) / least_, double(c.requests), c.sector_efficiency(),
+                    c.conflicts_per_access(), e);
 #else
         run();
         const double e = error();

@@ -61,7 +61,8 @@ __global__ void wide_loads(bf16* y, const bf16* x, const bf16* w, const bf16* b,
         const Packet v = load128(x + c), wv = load128(w + c), bv = load128(b + c);
         Packet out;
         for (int k = 0; k < 8; k++)
-            out[k] = as_elem<bf16>((as_float(v[k]) - mean) * rstd * as_float(wv[k]) + as_float(bv[k]));
+            out[k] =
+                as_elem<bf16>((as_float(v[k]) - mean) * rstd * as_float(wv[k]) + as_float(bv[k]));
         store128(y + c, out);
     }
 }
@@ -81,15 +82,24 @@ void layernorm_ladder() {
     const auto error = [&] { return relative_error(gy.host(), expected); };
 
     // One rounding to bf16 is 2^-8; sums of 768 in fp32 vanish beside it.
-    Ladder ladder("layernorm forward, N = 64, C = 768, bf16", 2.0 * x.size() * sizeof(bf16), 0x1.1p-8);
-    ladder.rung("a thread a row", "nothing yet", clear,
-                [&] { launch(thread_a_row, ceil_div(N, kThreads), kThreads, 0, kCuda, gy, gx, gw, gb, N, C); },
-                error);
-    ladder.rung("a warp a row", "whole sectors", clear,
-                [&] { launch(warp_a_row, ceil_div(N, 8), kThreads, 0, kCuda, gy, gx, gw, gb, N, C); }, error);
-    ladder.rung("16 bytes a lane", "an eighth of the requests", clear,
-                [&] { launch(wide_loads, ceil_div(N, 8), kThreads, 0, kCuda, gy, gx, gw, gb, N, C); }, error);
-    ladder.rung("shipped: the row stays in shared memory", "x is requested once instead of three times",
-                clear,
-                [&] { layernorm_forward<bf16>(gy, gmean, grstd, gx, gw, gb, N, C, kEps, kCuda); }, error);
+    Ladder ladder("layernorm forward, N = 64, C = 768, bf16", 2.0 * x.size() * sizeof(bf16),
+                  0x1.1p-8);
+    ladder.rung(
+        "a thread a row", "nothing yet", clear,
+        [&] {
+            launch(thread_a_row, ceil_div(N, kThreads), kThreads, 0, kCuda, gy, gx, gw, gb, N, C);
+        },
+        error);
+    ladder.rung(
+        "a warp a row", "whole sectors", clear,
+        [&] { launch(warp_a_row, ceil_div(N, 8), kThreads, 0, kCuda, gy, gx, gw, gb, N, C); },
+        error);
+    ladder.rung(
+        "16 bytes a lane", "an eighth of the requests", clear,
+        [&] { launch(wide_loads, ceil_div(N, 8), kThreads, 0, kCuda, gy, gx, gw, gb, N, C); },
+        error);
+    ladder.rung(
+        "shipped: the row stays in shared memory", "x is requested once instead of three times",
+        clear, [&] { layernorm_forward<bf16>(gy, gmean, grstd, gx, gw, gb, N, C, kEps, kCuda); },
+        error);
 }

@@ -1,4 +1,5 @@
-// dev/ladder/main.cu: runs the ladders, or those named: ladder [layernorm|classifier|matmul|attention]...
+// dev/ladder/main.cu: runs the ladders, or those named: ladder
+// [layernorm|classifier|matmul|attention]...
 #include <cstring>
 
 #include "dev/ladder/ladder.cuh"

@@ -13,8 +13,8 @@
 #include "llmc/ops/embedding.h"
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/layernorm.h"
-#include "llmc/ops/matmul.h"
 #include "llmc/ops/matmul.cuh"
+#include "llmc/ops/matmul.h"
 #include "llmc/ops/reduce_sums.h"
 #ifdef CUSIM
 #include "cusim/counters.h"
@@ -49,7 +49,8 @@ void check(const char* name, double least, const std::function<void()>& run) {
         EXPECT_LE(moved, kMostMoved * least) << name << "\n" << cusim::counters_by_line("");
         EXPECT_GE(moved, 0.999 * least) << name << ": less than the least, so the least is wrong";
     }
-    EXPECT_GE(c.sector_efficiency(), kLeastEfficiency) << name << "\n" << cusim::counters_by_line("");
+    EXPECT_GE(c.sector_efficiency(), kLeastEfficiency) << name << "\n"
+                                                       << cusim::counters_by_line("");
     EXPECT_LE(c.conflicts_per_access(), 0.01) << name << "\n" << cusim::counters_by_line("");
 #else
     (void)name, (void)least, (void)run;
@@ -57,8 +58,8 @@ void check(const char* name, double least, const std::function<void()>& run) {
 }
 
 void header(const char* title) {
-    std::printf("\n%s\n\n| %-34s | %9s | %6s | %6s | %6s |\n|---|---|---|---|---|\n", title, "kernels of",
-                "bytes", "/least", "sector", "bank");
+    std::printf("\n%s\n\n| %-34s | %9s | %6s | %6s | %6s |\n|---|---|---|---|---|\n", title,
+                "kernels of", "bytes", "/least", "sector", "bank");
 }
 
 }  // namespace
@@ -73,11 +74,11 @@ TEST_F(counters_cuda, memory_bound_ops_move_little_more_than_the_least) {
     Device<float> mean(N), rstd(N), dw(Floats(C, 0.f)), db(Floats(C, 0.f)), wide_out(n);
     const double stats = 2.0 * N * sizeof(float), params = 2.0 * C * sizeof(bf16);
 
-    header("bf16, N = 256 rows of C = 768; bytes moved, over the least, sector efficiency, bank "
-           "conflicts per access");
-    check("layernorm_forward", 2.0 * bytes + stats + params, [&] {
-        layernorm_forward<bf16>(out, mean, rstd, x, w, b, N, C, 1e-5f, kCuda);
-    });
+    header(
+        "bf16, N = 256 rows of C = 768; bytes moved, over the least, sector efficiency, bank "
+        "conflicts per access");
+    check("layernorm_forward", 2.0 * bytes + stats + params,
+          [&] { layernorm_forward<bf16>(out, mean, rstd, x, w, b, N, C, 1e-5f, kCuda); });
     check("residual_layernorm_forward", 4.0 * bytes + stats + params, [&] {
         residual_layernorm_forward<bf16>(out, out2, mean, rstd, x, y, w, b, N, C, 1e-5f, kCuda);
     });
@@ -118,9 +119,8 @@ TEST_F(counters_cuda, layernorm_backward_moves_little_more_than_the_least) {
     Device<float> dw(Floats(C, 0.f)), db(Floats(C, 0.f));
     Scratch ws(layernorm_backward_workspace_bytes(N, C, kCuda));
     header("bf16, N = 8192 rows");
-    check("layernorm_backward", 3 * bytes + stats, [&] {
-        layernorm_backward<bf16>(dx, dw, db, dy, x, w, mean, rstd, N, C, ws, kCuda);
-    });
+    check("layernorm_backward", 3 * bytes + stats,
+          [&] { layernorm_backward<bf16>(dx, dw, db, dy, x, w, mean, rstd, N, C, ws, kCuda); });
     check("residual_layernorm_backward", 4 * bytes + stats, [&] {
         residual_layernorm_backward<bf16>(dx, dw, db, dy, x, w, mean, rstd, N, C, ws, kCuda);
     });
@@ -133,9 +133,8 @@ TEST_F(counters_cuda, classifier_reads_logits_once) {
     const Device<int> targets(random_ints(N, "targets", V));
     Device<float> losses(N);
     header("bf16, N = 4 rows of V = 50257 of 50304 logits");
-    check("classifier_forward", bytes, [&] {
-        classifier_forward<bf16>(losses, logits, targets, N, V, Vp, kCuda);
-    });
+    check("classifier_forward", bytes,
+          [&] { classifier_forward<bf16>(losses, logits, targets, N, V, Vp, kCuda); });
     check("classifier_forward_backward", 2 * bytes, [&] {
         classifier_forward_backward<bf16>(losses, logits, targets, 1.f, N, V, Vp, kCuda);
     });
@@ -153,13 +152,11 @@ TEST_F(counters_cuda, embedding_moves_little_more_than_the_least) {
     Device<float> dwte(Floats(size_t(V) * C, 0.f)), dwpe(Floats(size_t(T) * C, 0.f));
     Scratch ws(embedding_backward_workspace_bytes(B, T, C, V, kCuda));
     header("bf16, B = 4, T = 64, C = 768, 64 tokens in use");
-    check("embedding_forward", bytes + 2.0 * (V + T) * C + 4.0 * N, [&] {
-        embedding_forward<bf16>(x, tokens, wte, wpe, B, T, C, kCuda);
-    });
+    check("embedding_forward", bytes + 2.0 * (V + T) * C + 4.0 * N,
+          [&] { embedding_forward<bf16>(x, tokens, wte, wpe, B, T, C, kCuda); });
     // dx is read by two kernels: once by token, once by position.
-    check("embedding_backward", 2 * bytes + 8.0 * (V + T) * C, [&] {
-        embedding_backward<bf16>(dwte, dwpe, dx, tokens, B, T, C, V, ws, kCuda);
-    });
+    check("embedding_backward", 2 * bytes + 8.0 * (V + T) * C,
+          [&] { embedding_backward<bf16>(dwte, dwpe, dx, tokens, B, T, C, V, ws, kCuda); });
 }
 
 // Attention and the own product: no bank conflicts, whole sectors. (Their bytes depend on tiles.)
@@ -173,20 +170,19 @@ TEST_F(counters_cuda, tensor_core_kernels_have_no_bank_conflicts) {
         Device<float> lse(T);
         Scratch ws(attention_backward_workspace_bytes(B, T, H, H, HS, kCuda));
         const double qkv_bytes = 3.0 * T * HS * sizeof(bf16), out_bytes = qkv_bytes / 3;
-        check(str("attention_forward HS ", HS).c_str(), qkv_bytes + out_bytes + 4.0 * T, [&] {
-            attention_forward<bf16>(out, lse, qkv, B, T, H, H, HS, {}, kCuda);
-        });
+        check(str("attention_forward HS ", HS).c_str(), qkv_bytes + out_bytes + 4.0 * T,
+              [&] { attention_forward<bf16>(out, lse, qkv, B, T, H, H, HS, {}, kCuda); });
         check(str("attention_backward HS ", HS).c_str(), 0, [&] {
             attention_backward<bf16>(dqkv, dout, qkv, out, lse, B, T, H, H, HS, ws, kCuda);
         });
     }
     const int N = 128, C = 192, OC = 128;
-    const Device<bf16> x(random_elems<bf16>(size_t(N) * C, "x")), w(random_elems<bf16>(size_t(OC) * C, "w"));
+    const Device<bf16> x(random_elems<bf16>(size_t(N) * C, "x")),
+        w(random_elems<bf16>(size_t(OC) * C, "w"));
     Device<bf16> y(size_t(N) * OC);
     Scratch ws(matmul_workspace_bytes(N, C, OC, kCuda));
     matmul_path = MatmulPath::Own;
-    check("own product, y = x w^T", 2.0 * (N * C + OC * C + N * OC), [&] {
-        matmul_forward<bf16>(y, x, w, nullptr, N, C, OC, ws, kCuda);
-    });
+    check("own product, y = x w^T", 2.0 * (N * C + OC * C + N * OC),
+          [&] { matmul_forward<bf16>(y, x, w, nullptr, N, C, OC, ws, kCuda); });
     matmul_path = MatmulPath::Fused;
 }

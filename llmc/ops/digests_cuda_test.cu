@@ -1,6 +1,6 @@
-// One digest of every op's results, printed. scripts/sim_schedules.sh runs this under other orders of
-// threads, blocks and streams (CUSIM_SCHED, CUSIM_STREAM) and compares: equal, or an op depends on
-// timing. Here: two runs in one process give equal bits.
+// One digest of every op's results, printed. scripts/sim_schedules.sh runs this under other orders
+// of threads, blocks and streams (CUSIM_SCHED, CUSIM_STREAM) and compares: equal, or an op depends
+// on timing. Here: two runs in one process give equal bits.
 #include <cstdio>
 
 #include "llmc/core/hash.h"
@@ -38,7 +38,8 @@ template <class Elem>
 void all_ops(const char* type) {
     SCOPED_TRACE(type);
     const int N = 300, C = 136;
-    const auto x = random_elems<Elem>(size_t(N) * C, "x"), dy = random_elems<Elem>(size_t(N) * C, "dy");
+    const auto x = random_elems<Elem>(size_t(N) * C, "x"),
+               dy = random_elems<Elem>(size_t(N) * C, "dy");
     const auto w = random_elems<Elem>(C, "w");
     const Device<Elem> gx(x), gdy(dy), gw(w);
     const auto tag = [&](const char* op) { return str(op, " ", type); };
