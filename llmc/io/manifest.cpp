@@ -136,6 +136,10 @@ std::string manifest_text(const Manifest& m) {
         {"step", m.meta.step},   {"tokens", m.meta.tokens}, {"model", m.meta.model},
         {"train", m.meta.train}, {"layout", m.meta.layout}, {"state", m.state},
         {"files", files},        {"tensors", tensors}};
+    return manifest_seal(body);
+}
+
+std::string manifest_seal(const json& body) {
     // Text that is not UTF-8 (a path, say) is replaced rather than failing the save.
     const std::string dump = body.dump(-1, ' ', false, json::error_handler_t::replace);
     std::string text = HEAD + std::string(32, '0') + "\",\n" + dump.substr(1) + "\n";

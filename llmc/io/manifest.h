@@ -71,6 +71,8 @@ std::string manifest_state(const std::vector<ManifestTensor>& tensors);
 void manifest_check(const Manifest& m);
 
 std::string manifest_text(const Manifest& m);
+// The text of a JSON object with its digest in front.
+std::string manifest_seal(const nlohmann::json& body);
 // Reads what manifest_text wrote and nothing else: size, nesting, digest, version, every field and
 // every number are checked. `where` names the file in errors.
 Manifest manifest_parse(const std::string& text, const std::string& where);
