@@ -77,13 +77,21 @@ static void check_file(const std::string& path, const Manifest& m, int file) {
     if (f.name != VIEW_FILE) listed_pieces(fd, path, m, file);
 }
 
+static std::string read_manifest(const std::string& path) {
+    try {
+        return file_read_in(dir_open(path), MANIFEST_FILE, MANIFEST_LIMIT);
+    } catch (const Error& e) {
+        fail(e.code, str(path, ": ", e.what()));
+    }
+}
+
 // Reads and checks a checkpoint; all ranks return the same. The files are dealt out over the ranks.
 static std::optional<Error> open_checked(const std::string& path, Comm& comm, OpenCheckpoint& c) {
     std::string text;
     auto error = agree(comm, [&] {
         CHECK(comm.rank() == 0 || path_exists(path), Exit::Usage, str(path, " is not visible here"),
               "", "", "all ranks need the same file system under --out");
-        text = file_read_in(dir_open(path), MANIFEST_FILE, MANIFEST_LIMIT);
+        text = read_manifest(path);
         c.path = path;
         c.manifest = manifest_parse(text, path + "/" + MANIFEST_FILE);
         const int64_t step = step_of(std::filesystem::path(path).filename());

@@ -283,25 +283,24 @@ static void abandon(Save& s) {
     });
 }
 
-// A run that resumed at this step, or is told twice to save it, finds it saved: success if the same
-// state is in it, and if it is not ours to overwrite, failure.
-static std::optional<SaveResult> saved_already(Save& s) {
+// A run that resumed at this step, or is told twice to save it, finds it saved: success if it is
+// whole and holds the same state. Whoever renamed it may have failed to make the name durable.
+static std::optional<SaveResult> saved_already(Save& s, Saves& saves) {
     int32_t exists = 0;
-    const auto error = agree_on_root(s.comm, [&] { exists = path_exists(s.path); });
+    std::optional<Error> error = agree_on_root(s.comm, [&] { exists = path_exists(s.path); });
     s.comm.broadcast(&exists, 1, 0);
+    if (!error && !exists) return std::nullopt;
     SaveResult result;
     result.path = s.path;
-    if (error) result.reason = error->what();
-    if (error) return result;
-    if (!exists) return std::nullopt;
     try {
+        if (error) throw *error;
         result.state = checkpoint_state_hash(s.pieces, s.comm);
         const std::string found = checkpoint_open(s.path, s.comm).manifest.state;
-        result.ok = found == result.state;
-        if (!result.ok)
-            result.reason =
-                str(s.path, " exists and holds another state; found ", found, "; expected ",
-                    result.state, "; hint: move it away, or use another --out");
+        CHECK(found == result.state, Exit::Usage, str(s.path, " exists and holds another state"),
+              found, result.state, "move it away, or use another --out");
+        if ((error = agree_on_root(s.comm, [&] { sync_dir(s.dir); }))) throw *error;
+        result.ok = true;
+        count_verified(s, saves);
     } catch (const Error& e) {  // the same on all ranks
         result.reason = e.what();
     }
@@ -317,7 +316,7 @@ SaveResult checkpoint_save(const std::string& out_dir, const CheckpointMeta& met
     SaveResult result;
     std::optional<Error> error = check_request(s);
     if (!error) {
-        if (auto already = saved_already(s)) return *already;
+        if (auto already = saved_already(s, saves)) return *already;
     }
     if (!error) error = make_tmp(s);
     if (!error) error = write_shard(s, file, hashed);

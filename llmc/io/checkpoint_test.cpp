@@ -294,7 +294,7 @@ static int64_t peak_resident_kib() {
 }
 
 TEST(checkpoint, a_save_and_a_load_need_no_second_copy) {
-    ScratchDir out;
+    ScratchDir out(false);
     EXPECT_TRUE(on_ranks(1, [&](Comm& comm) {
         const int64_t n = 24 << 20;  // 96 MiB
         std::vector<float> x(size_t(n), 1.5f);

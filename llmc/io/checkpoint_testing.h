@@ -18,11 +18,14 @@
 
 #include "llmc/io/checkpoint.h"
 
-// A directory that is there during one test.
+// A directory that is there during one test: in memory, where syncs cost nothing, unless the test
+// needs room.
 struct ScratchDir {
     std::string path;
-    ScratchDir() {
-        std::string name = (std::filesystem::temp_directory_path() / "llmc-XXXXXX").string();
+    explicit ScratchDir(bool in_memory = true) {
+        const bool shm = in_memory && std::filesystem::exists("/dev/shm");
+        std::string name = shm ? "/dev/shm" : std::filesystem::temp_directory_path().string();
+        name += "/llmc-XXXXXX";
         if (!::mkdtemp(name.data())) throw std::runtime_error("mkdtemp");
         path = name;
     }
