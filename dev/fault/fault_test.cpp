@@ -58,7 +58,7 @@ static std::vector<std::pair<std::string, std::string>> calls_of(
 // After a fault the next start saves again and leaves nothing unfinished behind.
 static std::string judge_next_save(const Place& p, int64_t step) {
     const RunReport next = run_saves(p.plan(), p.out, step, step);
-    if (!next.saved.count(step))
+    if (next.crashed || !next.saved.count(step))
         return "the next save failed: " + next.error +
                (next.refused.empty() ? "" : next.refused.begin()->second);
     for (const std::string& name : dir_list(dir_open(ckpt_dir(p.out)), "ckpt"))
@@ -173,13 +173,11 @@ TEST(fault, every_call_failing_in_every_way) {
             const std::string where = str("call ", n + 1, ", ", calls[n].second, ", error ", error);
             runs++;
             // Interrupted calls are repeated, short ones continued.
-            // HDF5 does not repeat its own open; the save then fails like any other.
-            const bool by_hdf5 =
-                calls[n].first == "Open" && calls[n].second.find(".h#") != std::string::npos;
-            const bool harmless = error == 0 || (error == EINTR && !by_hdf5);
+            const bool harmless = error == 0 || error == EINTR;
             EXPECT_TRUE(r.saved.count(4) || !harmless) << where;
             EXPECT_TRUE(r.saved.count(4) || r.refused.count(4) || !r.error.empty()) << where;
             EXPECT_EQ(r.leaked, 0) << where;
+            EXPECT_FALSE(r.crashed) << where;
             r.saved.count(4) ? unharmed++ : reported++;
             const std::vector<int64_t> allowed =
                 r.saved.count(4) ? std::vector<int64_t>{4} : std::vector<int64_t>{3, 4};
@@ -208,6 +206,7 @@ TEST(fault, a_disk_that_stays_full_from_any_call_on) {
         // The run goes on without saving; what was there stays, and nothing leaks.
         EXPECT_TRUE(!r.error.empty() || r.saved.size() + r.refused.size() == 3u) << calls[n].second;
         EXPECT_EQ(r.leaked, 0) << calls[n].second;
+        EXPECT_FALSE(r.crashed) << calls[n].second;
         const int64_t sure = r.saved.empty() ? 3 : r.saved.rbegin()->first;
         EXPECT_EQ(judge_directory(p.out, {sure}), "") << calls[n].second;
         EXPECT_EQ(judge_next_save(p, 7), "") << calls[n].second;

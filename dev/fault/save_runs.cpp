@@ -17,6 +17,7 @@
 #include "llmc/io/checkpoint_fs.h"
 #include "llmc/io/checkpoint_names.h"
 #include "llmc/io/checkpoint_testing.h"
+#include "llmc/io/h5.h"
 #include "llmc/io/run_lock.h"
 
 namespace fs = std::filesystem;
@@ -92,6 +93,7 @@ RunReport run_saves(const FaultPlan& plan, const std::string& out, int64_t first
         // What the run says on stderr is part of the scenario, not of the test's output.
         if (!std::freopen("/dev/null", "w", stderr)) ::_exit(9);
         child(plan, out, first, last, keep, ends[1]);
+        H5close();  // as at the end of a program: whatever the library still holds is flushed now
         ::_exit(0);
     }
     ::close(ends[1]);
@@ -114,8 +116,7 @@ RunReport run_saves(const FaultPlan& plan, const std::string& out, int64_t first
     int status = 0;
     ::waitpid(pid, &status, 0);
     report.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    if (!report.killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-        report.error += " (the run ended abnormally)";
+    report.crashed = !report.killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     return report;
 }
 
@@ -186,6 +187,7 @@ std::string judge_directory(const std::string& out, const std::vector<int64_t>& 
 
 std::string judge_clean_end(const RunReport& report, const std::string& out, int64_t first,
                             int64_t last, int keep) {
+    if (report.crashed) return "the run crashed";
     if (!report.error.empty()) return report.error;
     if (!report.refused.empty()) return "a save failed:" + report.refused.begin()->second;
     if (!report.complaints.empty()) return report.complaints.front();

@@ -12,9 +12,10 @@
 // What a run of the child process reported before it ended, or was ended.
 struct RunReport {
     bool killed = false;
-    int calls = 0;                           // counted calls, if it was not killed
-    std::string error;                       // that stopped it, if one did
-    int64_t resumed = -1;                    // the step it found
+    bool crashed = false;  // ended by anything else than the plan's kill or its own return
+    int calls = 0;         // counted calls, if it was not killed
+    std::string error;     // that stopped it, if one did
+    int64_t resumed = -1;  // the step it found
     std::map<int64_t, std::string> saved;    // acknowledged: step -> state
     std::map<int64_t, std::string> refused;  // reported as failed: step -> reason
     std::vector<std::string> complaints;     // saved, but tidying up failed

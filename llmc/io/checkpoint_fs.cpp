@@ -71,6 +71,14 @@ Fd file_open_or_create(const std::string& path) {
     return fd;
 }
 
+Fd file_create(const std::string& path) {
+    Fd fd(uninterrupted([&] {
+        return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    }));
+    if (fd < 0) fail_errno("creating", path);
+    return fd;
+}
+
 int64_t file_size(int fd, const std::string& path) {
     struct stat st;
     if (::fstat(fd, &st) < 0) fail_errno("asking about", path);
@@ -153,12 +161,22 @@ void write_all(int fd, const std::string& text, const std::string& path) {
     }
 }
 
+void write_exactly(int fd, const void* from, size_t n, int64_t offset, const std::string& path) {
+    const char* at = static_cast<const char*>(from);
+    while (n > 0) {
+        const ssize_t done = uninterrupted([&] { return ::pwrite(fd, at, n, offset); });
+        if (done < 0) fail_errno("writing", path);
+        at += done, offset += done, n -= size_t(done);
+    }
+}
+
+void file_resize(int fd, int64_t size, const std::string& path) {
+    if (uninterrupted([&] { return ::ftruncate(fd, size); }) < 0) fail_errno("resizing", path);
+}
+
 void file_write_durable(const std::string& path, const std::string& text) {
-    Fd fd(uninterrupted([&] {
-        return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    }));
-    if (fd < 0) fail_errno("creating", path);
-    write_all(fd, text, path);
+    Fd fd = file_create(path);
+    write_exactly(fd, text.data(), text.size(), 0, path);
     sync_file(fd, path);
     std::string back(text.size(), '\0');
     read_exactly(fd, back.data(), back.size(), 0, path);

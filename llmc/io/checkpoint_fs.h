@@ -36,6 +36,7 @@ Fd dir_open(const std::string& path);               // may be a link: the user n
 Fd dir_open_in(int dir, const std::string& name);   // may not
 Fd file_open_in(int dir, const std::string& name);  // a regular file, no link, for reading
 Fd file_open_or_create(const std::string& path);    // for reading and writing, no link
+Fd file_create(const std::string& path);            // a new one, for reading and writing
 int64_t file_size(int fd, const std::string& path);
 
 // The entries of a directory but "." and "..", sorted.
@@ -60,6 +61,8 @@ void file_replace(const std::string& path, const std::string& text);
 void write_all(int fd, const std::string& text, const std::string& path);
 // Exactly n bytes at offset; the end of the file before that is Exit::Damaged.
 void read_exactly(int fd, void* to, size_t n, int64_t offset, const std::string& path);
+void write_exactly(int fd, const void* from, size_t n, int64_t offset, const std::string& path);
+void file_resize(int fd, int64_t size, const std::string& path);
 // The file's bytes in order, in pieces of bounded size, up to `size`.
 void file_stream(int fd, int64_t size, const std::string& path,
                  const std::function<void(const char*, size_t)>& take);

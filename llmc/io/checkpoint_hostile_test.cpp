@@ -85,7 +85,8 @@ struct Forger {
     H5Handle open_file, open_weights, open_x;
     explicit Forger(const std::string& path) {
         fs::remove(path);
-        H5Handle access = h5_access(H5F_LIBVER_V18, H5F_LIBVER_V110);
+        H5Handle access = h5_properties(H5P_FILE_ACCESS);
+        H5_CHECK(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110));
         open_file = {H5_CHECK(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access)),
                      H5Fclose};
         file = open_file;
@@ -319,7 +320,10 @@ TEST(checkpoint_hostile, shards_that_are_no_whole_hdf5_files) {
           good.substr(0, 100), good.substr(0, good.size() - 1)}) {
         set_bytes(zoo.shard, bytes);
         zoo.seal();
-        EXPECT_NE(zoo.refusal().find("H5Fopen"), std::string::npos) << zoo.refusal();
+        const std::string refusal = zoo.refusal();
+        EXPECT_TRUE(refusal.find("H5Fopen") != std::string::npos ||
+                    refusal.find("too short") != std::string::npos)
+            << refusal;
     }
     // Claims 256 MiB in a file of some kB.
     {

@@ -1,18 +1,13 @@
 #include "llmc/io/checkpoint_shard.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cstring>
-#include <filesystem>
 #include <tuple>
 
 #include "llmc/core/check.h"
-#include "llmc/io/h5.h"
+#include "llmc/io/h5_file.h"
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian, as memory is");
 
@@ -101,45 +96,20 @@ static void write_pieces(hid_t file, const std::vector<TensorPiece>& pieces, boo
     tensor.close(), group.close();
 }
 
-static H5Handle file_create(const std::string& path, unsigned flags) {
-    H5Handle access = h5_access(H5F_LIBVER_V18, H5F_LIBVER_V18);
-    H5Handle create = h5_properties(H5P_FILE_CREATE);
-    H5_CHECK(H5Pset_obj_track_times(create, 0));
-    return {H5_CHECK(H5Fcreate(path.c_str(), flags, create, access)), H5Fclose};
-}
-
 void shard_write(const std::string& path, const std::vector<TensorPiece>& pieces) {
-    H5Handle file = file_create(path, H5F_ACC_EXCL);
-    // Our own descriptor is open across the writes: a write-back error of any of them is reported
-    // by its fsync. HDF5's flush and close never sync.
-    Fd fd;
-    try {
-        fd = file_open_in(AT_FDCWD, path);
-        write_pieces(file, pieces, false);
-        file.close();
-    } catch (const Error& e) {
-        h5_abandon(file);
-        fail(e.code, str("writing ", path, ": ", e.what()));
-    }
-    sync_file(fd, path);
+    Fd fd = file_create(path);
+    H5File file = H5File::create(fd, path, H5F_LIBVER_V18);
+    write_pieces(file, pieces, false);
+    file.close();
+    sync_file(fd, path);  // HDF5's flush and close never sync
     fd.close(path);
 }
 
 int64_t shard_bytes(const std::vector<TensorPiece>& pieces) {
-    // HDF5 wants a file with a name; this one is sparse, so that its data takes no room.
-    std::string path = (std::filesystem::temp_directory_path() / "shard-size-XXXXXX").string();
-    Fd fd(::mkostemp(path.data(), O_CLOEXEC));
-    if (fd < 0) fail_errno("creating", path);
-    try {
-        H5Handle file = file_create(path, H5F_ACC_TRUNC);
-        write_pieces(file, pieces, true);
-        file.close();
-    } catch (...) {
-        ::unlink(path.c_str());
-        throw;
-    }
-    ::unlink(path.c_str());
-    return file_size(fd, path);
+    H5File file = H5File::create(-1, "a shard", H5F_LIBVER_V18);
+    write_pieces(file, pieces, true);
+    file.close();
+    return file.size();
 }
 
 int64_t shard_bytes_bound(const std::vector<TensorPiece>& pieces) {
@@ -211,29 +181,8 @@ static void check_not_shared(std::vector<ShardPiece> pieces, const std::string& 
     }
 }
 
-// HDF5 opens by name; what it opened must be the file that we have open and have digested. Its
-// bytes are those that were written, so if HDF5 does not open it, that is the system's fault (or
-// somebody's intent), not damage that would justify taking an older checkpoint.
-static H5Handle file_open(int fd, const std::string& path) {
-    H5Handle access = h5_access(H5F_LIBVER_V18, H5F_LIBVER_V110);
-    H5Handle file;
-    try {
-        file = {H5_CHECK(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access)), H5Fclose};
-    } catch (const Error& e) {
-        fail(Exit::Resource, str("opening ", path, ": ", e.what()));
-    }
-    void* theirs = nullptr;
-    H5_CHECK(H5Fget_vfd_handle(file, access, &theirs));
-    struct stat a, b;
-    CHECK(::fstat(fd, &a) == 0 && ::fstat(*static_cast<int*>(theirs), &b) == 0 &&
-              a.st_dev == b.st_dev && a.st_ino == b.st_ino,
-          Exit::Damaged, str(path, " changed while it was being opened"));
-    return file;
-}
-
-std::vector<ShardPiece> shard_pieces(int fd, const std::string& path, size_t limit) {
-    const int64_t bytes = file_size(fd, path);
-    H5Handle file = file_open(fd, path);
+static std::vector<ShardPiece> walk(hid_t file, int64_t bytes, const std::string& path,
+                                    size_t limit) {
     std::vector<ShardPiece> pieces;
     for (const std::string& group_name : h5_links(file, 4)) {
         CHECK(group_is_known(group_name), Exit::Damaged, str("an entry of ", path), group_name,
@@ -249,9 +198,19 @@ std::vector<ShardPiece> shard_pieces(int fd, const std::string& path, size_t lim
                 pieces.push_back(read_piece(tensor, link, bytes, what));
                 pieces.back().group = group_name, pieces.back().name = name;
             }
-            tensor.close();
         }
-        group.close();
+    }
+    return pieces;
+}
+
+std::vector<ShardPiece> shard_pieces(int fd, const std::string& path, size_t limit) {
+    H5File file = H5File::open(fd, path);
+    std::vector<ShardPiece> pieces;
+    try {
+        pieces = walk(file, file_size(fd, path), path, limit);
+    } catch (const Error&) {
+        file.check_reads();  // if the system is behind it, that is the reason to give
+        throw;
     }
     file.close();
     check_not_shared(pieces, path);

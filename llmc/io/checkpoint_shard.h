@@ -30,7 +30,7 @@ TensorHash piece_hash(Dtype t, const void* data, int64_t count, int64_t offset);
 // order and may be empty.
 void shard_write(const std::string& path, const std::vector<TensorPiece>& pieces);
 
-// The file's size without writing its data: the same calls on a sparse temporary file.
+// The file's size without writing it: the same calls, to nowhere.
 int64_t shard_bytes(const std::vector<TensorPiece>& pieces);
 // A size that it will not exceed, by arithmetic alone.
 int64_t shard_bytes_bound(const std::vector<TensorPiece>& pieces);
@@ -38,7 +38,7 @@ int64_t shard_bytes_bound(const std::vector<TensorPiece>& pieces);
 // The pieces in an open shard, ascending by (group, name, offset), after checking all that the file
 // says about itself: hard links only, known groups, plain names, contiguous, unfiltered, stored
 // inside, expected types, shapes and ranges that fit, bytes inside the file and nowhere shared.
-// Nothing is allocated by a size that the file claims. `path` must be the file that fd has open.
+// Nothing is allocated by a size that the file claims. `path` is for messages.
 std::vector<ShardPiece> shard_pieces(int fd, const std::string& path, size_t limit);
 
 // One pass over the whole file: its digest, and the hash of each piece, from the same bytes.

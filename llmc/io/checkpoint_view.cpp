@@ -4,7 +4,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/io/checkpoint_shard.h"
-#include "llmc/io/h5.h"
+#include "llmc/io/h5_file.h"
 
 // Appends the boxes of [offset, offset + count) in the sub-array that `prefix` leads to.
 static void add_boxes(const std::vector<int64_t>& shape, std::vector<int64_t> prefix,
@@ -66,7 +66,7 @@ static void map_piece(hid_t create, hid_t space, const std::string& file, const 
 
 std::string view_image(const std::vector<ManifestFile>& files,
                        const std::vector<ManifestTensor>& tensors) {
-    H5Image file(H5F_LIBVER_V110, H5F_LIBVER_V110);  // virtual datasets need these bounds
+    H5File file = H5File::create(-1, VIEW_FILE, H5F_LIBVER_V110);  // virtual datasets need V110
     for (const ManifestTensor& t : tensors) {
         if (t.group != "weights") continue;
         H5Handle type = h5_type(t.dtype);
@@ -83,5 +83,6 @@ std::string view_image(const std::vector<ManifestFile>& files,
                          H5Dclose);
         dataset.close();
     }
-    return file.bytes();
+    file.close();
+    return file.image();
 }

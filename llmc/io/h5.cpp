@@ -1,9 +1,5 @@
 #include "llmc/io/h5.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <cstring>
 
 #include "llmc/core/check.h"
@@ -29,17 +25,12 @@ void h5_fail(const char* call) {
     H5Eclear2(H5E_DEFAULT);
     const char* paren = std::strchr(call, '(');
     const std::string name = paren ? std::string(call, paren) : call;
-    const bool system = inner.find("errno = ") != std::string::npos;
-    fail(system ? Exit::Resource : Exit::Damaged,
-         str("HDF5: ", name, " failed", inner.empty() ? "" : ": ", inner));
+    fail(Exit::Damaged, str("HDF5: ", name, " failed", inner.empty() ? "" : ": ", inner));
 }
 
 void H5Handle::close() {
     const hid_t id = std::exchange(id_, -1);
-    if (id < 0) return;
-    if (closer_(id) >= 0) return;
-    if (closer_ == H5Fclose) id_ = id;  // still open in the library: h5_abandon needs it
-    h5_fail("close()");
+    if (id >= 0 && closer_(id) < 0) h5_fail("close()");
 }
 
 H5Handle h5_properties(hid_t property_class) {
@@ -86,30 +77,6 @@ H5Handle h5_group_open(hid_t where, const std::string& name) {
     return {H5_CHECK(H5Gopen2(where, name.c_str(), H5P_DEFAULT)), H5Gclose};
 }
 
-H5Handle h5_access(H5F_libver_t low, H5F_libver_t high) {
-    H5Handle access = h5_properties(H5P_FILE_ACCESS);
-    H5_CHECK(H5Pset_fapl_sec2(access));
-    H5_CHECK(H5Pset_libver_bounds(access, low, high));
-    H5_CHECK(H5Pset_fclose_degree(access, H5F_CLOSE_SEMI));
-#if H5_VERSION_GE(1, 10, 7)
-    H5_CHECK(H5Pset_file_locking(access, 0, 1));
-#endif
-    return access;
-}
-
-void h5_abandon(H5Handle& file) {
-    if (hid_t(file) < 0) return;
-    void* fd = nullptr;
-    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &fd) >= 0 && fd) {
-        const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (null >= 0) {
-            ::dup2(null, *static_cast<int*>(fd));
-            ::close(null);
-        }
-    }
-    H5Handle closing = std::move(file);
-}
-
 void h5_attribute_write(hid_t object, const std::string& name, const std::vector<int64_t>& values) {
     H5Handle space = h5_space({int64_t(values.size())});
     H5Handle attribute(
@@ -147,44 +114,4 @@ std::vector<std::string> h5_links(hid_t group, size_t limit) {
         names.push_back(name);
     }
     return names;
-}
-
-// H5Fget_file_image of HDF5 1.10.8 changes flags in the superblock and leaves its checksum as it
-// was: the image does not open. The memory that the core driver frees when the file is closed is
-// the finished file, so we take it there.
-H5Image::H5Image(H5F_libver_t low, H5F_libver_t high) {
-    H5FD_file_image_callbacks_t calls = {};
-    calls.image_malloc = [](size_t n, H5FD_file_image_op_t, void*) { return std::malloc(n); };
-    calls.image_memcpy = [](void* to, const void* from, size_t n, H5FD_file_image_op_t, void*) {
-        return std::memcpy(to, from, n);
-    };
-    calls.image_realloc = [](void* p, size_t n, H5FD_file_image_op_t, void*) {
-        return std::realloc(p, n);
-    };
-    calls.image_free = [](void* p, H5FD_file_image_op_t op, void* text) -> herr_t {
-        std::string& bytes = *static_cast<std::string*>(text);
-        if (op == H5FD_FILE_IMAGE_OP_FILE_CLOSE)
-            bytes.assign(static_cast<const char*>(p), bytes.size());
-        std::free(p);
-        return 0;
-    };
-    calls.udata_copy = [](void* text) { return text; };
-    calls.udata_free = [](void*) -> herr_t { return 0; };
-    calls.udata = &bytes_;
-
-    H5Handle access = h5_access(low, high);
-    H5_CHECK(H5Pset_fapl_core(access, 1, 0));  // grows byte by byte: its size is the file's
-    H5_CHECK(H5Pset_file_image_callbacks(access, &calls));
-    H5Handle create = h5_properties(H5P_FILE_CREATE);
-    H5_CHECK(H5Pset_obj_track_times(create, 0));
-    file_ = {H5_CHECK(H5Fcreate("memory", H5F_ACC_TRUNC, create, access)), H5Fclose};
-}
-
-std::string H5Image::bytes() {
-    H5_CHECK(H5Fflush(file_, H5F_SCOPE_GLOBAL));
-    hsize_t size = 0;
-    H5_CHECK(H5Fget_filesize(file_, &size));
-    bytes_.resize(size);  // the size that image_free is to copy
-    file_.close();
-    return bytes_;
 }

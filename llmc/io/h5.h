@@ -15,8 +15,7 @@
 // Switches off error printing and plugins; every function here calls it, any number of times.
 void h5_init();
 
-// Throws Error with the call and HDF5's innermost message: Exit::Resource if the system refused a
-// call, else Exit::Damaged.
+// Throws Error(Exit::Damaged) with the call and HDF5's innermost message.
 [[noreturn]] void h5_fail(const char* call);
 
 // H5_CHECK(H5Dopen2(...)) gives back the value of the call, or throws if it is negative.
@@ -58,33 +57,9 @@ H5Handle h5_type(Dtype t);  // little-endian fp32; bf16 as a 16-bit float type
 H5Handle h5_group_create(hid_t where, const std::string& name);
 H5Handle h5_group_open(hid_t where, const std::string& name);  // the link must be a hard one
 
-// File access: plain POSIX files, no lock of HDF5's own (OUT/.lock is ours), and closing a file
-// fails while any object in it is still open.
-H5Handle h5_access(H5F_libver_t low, H5F_libver_t high);
-
-// Closes a file that failed while being written. HDF5 keeps it open for as long as its flush fails,
-// so its descriptor is first pointed at /dev/null, where every write succeeds: nothing leaks, and
-// nothing is written later, at exit, into a file that has been given up.
-void h5_abandon(H5Handle& file);
-
 void h5_attribute_write(hid_t object, const std::string& name, const std::vector<int64_t>& values);
 // An attribute of up to 32 int64; anything else is refused.
 std::vector<int64_t> h5_attribute_read(hid_t object, const std::string& name);
 
 // The names in a group, in alphabetic order; refuses more than `limit`, and any link but hard ones.
 std::vector<std::string> h5_links(hid_t group, size_t limit);
-
-// A file that exists in memory only, for small files that are to be written by other means. bytes()
-// closes it and gives the finished file.
-class H5Image {
-  public:
-    H5Image(H5F_libver_t low, H5F_libver_t high);
-    H5Image(const H5Image&) = delete;  // the library holds our address
-    H5Image& operator=(const H5Image&) = delete;
-    operator hid_t() const { return file_; }
-    std::string bytes();
-
-  private:
-    std::string bytes_;  // before file_: closing the file fills it
-    H5Handle file_;
-};
