@@ -10,7 +10,7 @@ enum class Phase { MatmulForward, MatmulBackward, Attention, Classifier, Optimiz
 
 inline const char* phase_name(Phase p) {
     constexpr const char* names[] = {"matmul forward", "matmul backward", "attention",
-                                     "classifier",     "AdamW",           "other"};
+                                     "classifier",     "norm, AdamW",     "other"};
     return names[int(p)];
 }
 

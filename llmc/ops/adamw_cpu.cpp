@@ -3,8 +3,11 @@
 
 #include <cmath>
 
+#include "llmc/core/phase.h"
+
 void adamw_update(float* p, float* m, float* v, float* grad, const float* grad_scale, size_t n,
                   AdamW hyper, CpuStream s) {
+    const PhaseTimer timer(Phase::Optimizer);
     if (*grad_scale == 0.f) return memory_zero(grad, n * sizeof(float), s);
     // The bias corrections in double: 1 - beta^t cancels when beta is near 1.
     const float fix_m = float(1 / (1 - std::pow(double(hyper.beta1), double(hyper.t))));

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "llmc/core/phase.h"
 #include "llmc/ops/tile_product.h"
 #include "llmc/ops/vector_math.h"
 
@@ -177,6 +178,7 @@ static void forward_tile(float* out, float* lse, const float* q, const float* pa
 
 void attention_forward(float* out, float* lse, const float* qkv, int B, int T, int H, int KV,
                        int HS, Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::Attention);
     const Heads a{T, H, KV, HS};
     const int tiles = tile_count(T), width = a.padded();
     const int64_t slots =
@@ -303,6 +305,7 @@ static void backward_head(const BackwardSlot& s, const float* k, const float* v,
 void attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out,
                         const float* lse, int B, int T, int H, int KV, int HS, Workspace ws,
                         CpuStream) {
+    const PhaseTimer timer(Phase::Attention);
     const Heads a{T, H, KV, HS};
     const int64_t group = H / KV, width = a.padded();
     const int64_t slots = int64_t(ws.bytes / sizeof(float)) / BackwardSlot::floats(a);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "llmc/core/phase.h"
 #include "llmc/ops/vector_math.h"
 
 static float row_max(const float* x, int V) {
@@ -46,6 +47,7 @@ static double row_sum_exp(float* e, const float* x, float m, int V) {
 
 void classifier_forward(float* losses, const float* logits, const int* targets, int N, int V,
                         int Vp, CpuStream) {
+    const PhaseTimer timer(Phase::Classifier);
 #pragma omp parallel for schedule(static)
     for (int n = 0; n < N; n++) {
         losses[n] = 0.f;
@@ -60,6 +62,7 @@ void classifier_forward(float* losses, const float* logits, const int* targets, 
 
 void classifier_forward_backward(float* losses, float* logits, const int* targets, float scale,
                                  int N, int V, int Vp, CpuStream) {
+    const PhaseTimer timer(Phase::Classifier);
 #pragma omp parallel for schedule(static)
     for (int n = 0; n < N; n++) {
         float* x = logits + int64_t(n) * Vp;

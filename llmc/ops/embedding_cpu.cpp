@@ -4,8 +4,11 @@
 
 #include <algorithm>
 
+#include "llmc/core/phase.h"
+
 void embedding_forward(float* x, const int* tokens, const float* wte, const float* wpe, int B,
                        int T, int C, CpuStream) {
+    const PhaseTimer timer(Phase::Other);
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < int64_t(B) * T; n++) {
         float* to = x + n * C;
@@ -25,6 +28,7 @@ size_t embedding_backward_workspace_bytes(int, int, int, int, CpuStream) {
 
 void embedding_backward(float* dwte, float* dwpe, const float* dx, const int* tokens, int B, int T,
                         int C, int, Workspace, CpuStream) {
+    const PhaseTimer timer(Phase::Other);
     constexpr int kColumns = 32;  // two cache lines
 #pragma omp parallel for schedule(static)
     for (int c0 = 0; c0 < C; c0 += kColumns) {

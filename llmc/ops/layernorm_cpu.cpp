@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "llmc/core/phase.h"
+
 // y = (x - mean) * rstd * w + b for one row. The variance is summed from the deviations, which
 // loses nothing when the mean is large.
 static void normalise_row(float* y, float* mean, float* rstd, const float* x, const float* w,
@@ -27,6 +29,7 @@ static void normalise_row(float* y, float* mean, float* rstd, const float* x, co
 
 void layernorm_forward(float* y, float* mean, float* rstd, const float* x, const float* w,
                        const float* b, int N, int C, float eps, CpuStream) {
+    const PhaseTimer timer(Phase::Other);
 #pragma omp parallel for schedule(static)
     for (int n = 0; n < N; n++) {
         const int64_t row = int64_t(n) * C;
@@ -37,6 +40,7 @@ void layernorm_forward(float* y, float* mean, float* rstd, const float* x, const
 void residual_layernorm_forward(float* residual, float* y, float* mean, float* rstd, const float* x,
                                 const float* branch, const float* w, const float* b, int N, int C,
                                 float eps, CpuStream) {
+    const PhaseTimer timer(Phase::Other);
 #pragma omp parallel for schedule(static)
     for (int n = 0; n < N; n++) {
         const int64_t row = int64_t(n) * C;
@@ -116,10 +120,12 @@ static void backward_rows(float* dx, float* dw, float* db, const float* dy, cons
 void layernorm_backward(float* dx, float* dw, float* db, const float* dy, const float* x,
                         const float* w, const float* mean, const float* rstd, int N, int C,
                         Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::Other);
     backward_rows<false>(dx, dw, db, dy, x, w, mean, rstd, N, C, ws);
 }
 void residual_layernorm_backward(float* dresidual, float* dw, float* db, const float* dy,
                                  const float* residual, const float* w, const float* mean,
                                  const float* rstd, int N, int C, Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::Other);
     backward_rows<true>(dresidual, dw, db, dy, residual, w, mean, rstd, N, C, ws);
 }

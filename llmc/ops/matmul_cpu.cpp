@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "llmc/core/phase.h"
 #include "llmc/ops/gemm.h"
 #include "llmc/ops/vector_math.h"
 
@@ -23,6 +24,7 @@ static Gemm backward_input(float* dx, const float* dy, const float* w, int N, in
 
 void matmul_forward(float* y, const float* x, const float* w, const float* b, int N, int C, int OC,
                     Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::MatmulForward);
     const auto add = [](Vec sum, Vec bias) { return sum + bias; };
     gemm(forward(y, x, w, N, C, OC), ws, [=](Tile t) {
         for (int64_t n = t.row; b && n < t.row + t.rows; n++) {
@@ -34,6 +36,7 @@ void matmul_forward(float* y, const float* x, const float* w, const float* b, in
 
 void matmul_gelu_forward(float* act, float* pre, const float* x, const float* w, const float* b,
                          int N, int C, int OC, Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::MatmulForward);
     const auto add = [](Vec sum, Vec bias) { return sum + bias; };
     float* const product = pre ? pre : act;
     gemm(forward(product, x, w, N, C, OC), ws, [=](Tile t) {
@@ -47,11 +50,13 @@ void matmul_gelu_forward(float* act, float* pre, const float* x, const float* w,
 
 void matmul_backward_input(float* dx, const float* dy, const float* w, int N, int C, int OC,
                            Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::MatmulBackward);
     gemm(backward_input(dx, dy, w, N, C, OC), ws);
 }
 
 void matmul_backward_input_gelu(float* dpre, const float* dy, const float* w, const float* pre,
                                 int N, int C, int OC, Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::MatmulBackward);
     const auto chain = [](Vec d, Vec x) { return d * vec_gelu_derivative(x); };
     gemm(backward_input(dpre, dy, w, N, C, OC), ws, [=](Tile t) {
         for (int64_t n = t.row; n < t.row + t.rows; n++) {
@@ -82,6 +87,7 @@ static void add_column_sums(float* db, const float* dy, int N, int OC) {
 
 void matmul_backward_params(float* dw, float* db, const float* dy, const float* x, int N, int C,
                             int OC, Workspace ws, CpuStream) {
+    const PhaseTimer timer(Phase::MatmulBackward);
     gemm({Op::Transposed, Op::Plain, OC, C, N, dy, OC, x, C, 1.f, dw, C}, ws);
     if (db) add_column_sums(db, dy, N, OC);
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llmc/core/phase.h"
+
 constexpr int kLimbBits = 50;
 constexpr int64_t kLimb = int64_t(1) << kLimbBits;
 
@@ -53,6 +55,7 @@ double fixed_sum_value(const FixedSum& sum) {
 }
 
 void sum_of_squares(FixedSum* sum, const float* x, size_t n, CpuStream) {
+    const PhaseTimer timer(Phase::Optimizer);
     const int64_t chunks = int64_t((n + kSumChunk - 1) / kSumChunk);
 #pragma omp parallel
     {
@@ -83,6 +86,7 @@ void sum_of_elements(FixedSum* sum, const float* x, size_t n, CpuStream) {
 }
 
 void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CpuStream) {
+    const PhaseTimer timer(Phase::Optimizer);
     constexpr float kLimit = 0x1p18f;
     constexpr int64_t kFull = int64_t(1) << 62;
     int found = 0;
@@ -100,6 +104,7 @@ void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CpuStream) {
 }
 
 void fixed_to_float(float* x, const int64_t* acc, size_t n, CpuStream) {
+    const PhaseTimer timer(Phase::Optimizer);
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < n; i++) x[i] = float(acc[i]) * 0x1p-44f;
 }

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Our training step and PyTorch's, one after the other in one run on this machine:
+#   scripts/bench_torch.sh            GPT-2 124M at B=4 T=256 and B=2 T=1024
+# PyTorch is Debian's (python3-torch), pointed at the same OpenBLAS flavour that the machine has.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+: "${BUILD:=build}" "${PYTHON:=/usr/bin/python3}"
+${MAKE:-make} -s "$BUILD/bench"
+blas=$(ls -d /usr/lib/*-linux-gnu/openblas-openmp 2> /dev/null | head -n 1)
+for shape in "4 256" "2 1024"; do
+    read -r B T <<< "$shape"
+    ours=$("$BUILD/bench" gpt2:124M "$B" "$T" | tee /dev/stderr | sed -nE 's/.* ([0-9.]+) tokens\/s.*/\1/p' | head -n 1)
+    # An OpenBLAS that does not know the CPU falls back to kernels of 2004: give PyTorch what we give ourselves.
+    theirs=$(LD_LIBRARY_PATH=$blas OPENBLAS_CORETYPE=Haswell "$PYTHON" dev/reference/bench_torch.py 12 12 768 50304 "$B" "$T" |
+        tee /dev/stderr | sed -nE 's/.* ([0-9.]+) tokens\/s.*/\1/p')
+    awk -v a="$ours" -v b="$theirs" 'BEGIN { printf "ratio %.2f\n\n", a / b }'
+done
