@@ -1,4 +1,7 @@
+// llmc/io/data_info.cpp: the note as JSON, and what must be true of the files that it names.
 #include "llmc/io/data_info.h"
+
+#include <fcntl.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -58,6 +61,18 @@ std::string data_info_json(const DataInfo& info) {
 
 // ---- reading
 
+// A whole file, which may be a link: people keep data sets in many places.
+static std::string file_text(const std::string& path, int64_t limit) {
+    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (fd < 0) fail_errno("opening", path);
+    const int64_t size = file_size(fd, path);
+    CHECK(size <= limit, Exit::Damaged, path + " is too large", str(size, " bytes"),
+          str("at most ", limit));
+    std::string text(size_t(size), '\0');
+    read_exactly(fd, text.data(), text.size(), 0, path);
+    return text;
+}
+
 // Names in a note are names of files beside it, nothing else.
 static std::string beside(const fs::path& dir, const json& name, const std::string& note) {
     const std::string text = name.get<std::string>();
@@ -79,10 +94,9 @@ static DataPart part_read(const json& part, const fs::path& dir, const std::stri
 
 std::optional<DataInfo> data_info_read(const std::string& prefix) {
     const fs::path path = prefix + ".json";
-    const std::string dir = path.has_parent_path() ? path.parent_path().string() : ".";
     std::error_code none;
     if (!fs::exists(path, none)) return std::nullopt;
-    const std::string text = file_read_in(dir_open(dir), path.filename().string(), kMaxNoteBytes);
+    const std::string text = file_text(path, kMaxNoteBytes);
     try {
         const json note = json::parse(text);
         if (!note.is_object() || !note.contains("format")) return std::nullopt;  // somebody else's
@@ -117,10 +131,7 @@ static void data_info_check(const DataInfo& info, const std::string& prefix) {
                   error ? error.message() : str(size, " bytes"), str(expected, " bytes"),
                   "the data set is not complete: tokenize again, or copy all of it");
         }
-    const fs::path path = info.tokenizer;
-    const std::string dir = path.has_parent_path() ? path.parent_path().string() : ".";
-    const std::string text =
-        file_read_in(dir_open(dir), path.filename().string(), kMaxTokenizerBytes);
+    const std::string text = file_text(info.tokenizer, kMaxTokenizerBytes);
     CHECK(digest_bytes(text.data(), text.size()) == info.tokenizer_digest, Exit::Damaged,
           info.tokenizer + " is not the tokenizer that " + prefix + ".json names",
           "digest " + digest_bytes(text.data(), text.size()), "digest " + info.tokenizer_digest);

@@ -1,3 +1,4 @@
+// llmc/io/token_writer.cpp: token files under temporary names until all of them are complete.
 #include "llmc/io/token_writer.h"
 
 #include <fcntl.h>

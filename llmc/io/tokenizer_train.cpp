@@ -1,3 +1,4 @@
+// llmc/io/tokenizer_train.cpp: counting pairs and merging the most frequent, with a heap.
 #include "llmc/io/tokenizer_train.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// llmc/train/documents.cpp: cutting a stream of bytes into documents.
 #include "llmc/train/documents.h"
 
 #include <fcntl.h>
@@ -88,7 +89,7 @@ bool DocumentReader::text_next(TextPart& part) {
         const size_t sign = separator.empty() ? none : text.substr(0, end).find(separator);
         const size_t behind = sign + separator.size();
         if (sign != none && behind == text.size() && !at_end_) {
-            want_ = text.size() + 1;
+            want_ = std::max(want_, text.size() + 1);
             fill();
             continue;
         }

@@ -1,3 +1,4 @@
+// llmc/train/tokenize.cpp: text in, token files out; text in, a vocabulary out.
 #include "llmc/train/tokenize.h"
 
 #include <omp.h>
@@ -105,16 +106,24 @@ static std::set<std::string> outputs_claim(const std::string& prefix) {
     return ours;
 }
 
-// Everything is on the disk: now it gets its names. At each moment the note names files that are
-// either there or visibly missing, so half a data set is never taken for a whole one.
+// A small file that is complete on the disk, to be renamed to path.
+static void temporary_write(const std::string& path, const std::string& text) {
+    file_remove(path + ".tmp");
+    file_write_durable(path + ".tmp", text);
+}
+
+// Whatever may fail for want of space is done while the old data is still there. Then the old
+// shards go before the new ones get their names: whenever this is interrupted, the note names files
+// that are missing, and no half of one data set is taken with half of another.
 static void outputs_publish(const DataInfo& info, const std::string& prefix,
-                            const std::string& tokenizer, const std::set<std::string>& old,
+                            const std::string& tokenizer, std::set<std::string> old,
                             std::initializer_list<TokenWriter*> writers) {
-    const std::set<std::string> now = outputs_of(info, prefix);
-    for (const std::string& path : old)
-        if (!now.count(path)) file_remove(path);
-    file_replace(tokenizer_path(prefix), tokenizer);
-    file_replace(note_path(prefix), data_info_json(info));
+    const std::string texts[] = {tokenizer_path(prefix), note_path(prefix)};
+    temporary_write(texts[0], tokenizer);
+    temporary_write(texts[1], data_info_json(info));
+    for (const std::string& path : texts) old.erase(path);
+    for (const std::string& path : old) file_remove(path);
+    for (const std::string& path : texts) rename_path(path + ".tmp", path);
     for (TokenWriter* writer : writers) writer->publish();
     sync_dir(dir_of(prefix));
 }
@@ -231,6 +240,14 @@ int tokenize_run(const TokenizeOptions& opt) {
 
 // ---- train-bpe
 
+static bool is_tokenizer(const fs::path& path) {
+    try {
+        return tokenizer_open(path.string()) != nullptr;
+    } catch (const Error&) {
+        return false;
+    }
+}
+
 // A tokenizer may be replaced by a new one; any other file is somebody's own.
 static std::string tokenizer_out(const std::string& out) {
     CHECK(!out.empty(), Exit::Usage, "--out needs a name");
@@ -239,12 +256,9 @@ static std::string tokenizer_out(const std::string& out) {
     std::error_code error;
     fs::create_directories(dir_of(path), error);
     CHECK(!error, Exit::Usage, "cannot make the folder of --out " + out, error.message());
-    if (fs::exists(path)) try {
-            tokenizer_open(path.string());
-        } catch (const Error& e) {
-            fail(Exit::Usage, path.string() + " is in the way and is no tokenizer", e.what(), "",
-                 "another --out, or remove it");
-        }
+    CHECK(!fs::exists(path) || is_tokenizer(path), Exit::Usage,
+          path.string() + " is in the way and is no tokenizer", "", "",
+          "another --out, or remove it");
     return path.string();
 }
 
