@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -178,6 +179,10 @@ TEST(fault, every_call_failing_in_every_way) {
             EXPECT_TRUE(r.saved.count(4) || r.refused.count(4) || !r.error.empty()) << where;
             EXPECT_EQ(r.leaked, 0) << where;
             EXPECT_FALSE(r.crashed) << where;
+            // The reason that a person reads is the system's own.
+            const std::string reason = r.refused.count(4) ? r.refused.at(4) : r.error;
+            EXPECT_TRUE(reason.empty() || reason.find(std::strerror(error)) != std::string::npos)
+                << where << ": " << reason;
             r.saved.count(4) ? unharmed++ : reported++;
             const std::vector<int64_t> allowed =
                 r.saved.count(4) ? std::vector<int64_t>{4} : std::vector<int64_t>{3, 4};

@@ -5,7 +5,7 @@
 // The communicator moves numbers: a text travels as int32 words, its length ahead of it.
 static std::vector<int32_t> to_words(const std::string& text, int64_t longest) {
     std::vector<int32_t> words(size_t(longest + 3) / 4);
-    std::memcpy(words.data(), text.data(), text.size());
+    if (!text.empty()) std::memcpy(words.data(), text.data(), text.size());
     return words;
 }
 

@@ -438,7 +438,7 @@ TEST(checkpoint_hostile, manifests) {
         {"nested",
          [](json& j) {
              json deep = 1;
-             for (int i = 0; i < 10000; i++) deep = json::array({std::move(deep)});
+             for (int i = 0; i < 500; i++) deep = json::array({std::move(deep)});
              j["model"] = std::move(deep);
          }},
     };

@@ -56,11 +56,7 @@ static std::vector<ShardPiece> listed_pieces(int fd, const std::string& path, co
                 expected.push_back({t.group, t.name, t.dtype, t.shape, p.offset, p.count, 0, {}});
     const std::string full = path + "/" + m.files[size_t(file)].name;
     std::vector<ShardPiece> found = shard_pieces(fd, full, expected.size());
-    const auto same = [](const ShardPiece& a, const ShardPiece& b) {
-        return a.group == b.group && a.name == b.name && a.dtype == b.dtype && a.shape == b.shape &&
-               a.offset == b.offset && a.count == b.count;
-    };
-    CHECK(std::equal(found.begin(), found.end(), expected.begin(), expected.end(), same),
+    CHECK(std::equal(found.begin(), found.end(), expected.begin(), expected.end(), piece_same),
           Exit::Damaged, str(full, " holds other pieces than the manifest lists"));
     return found;
 }

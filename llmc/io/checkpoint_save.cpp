@@ -1,4 +1,5 @@
 // llmc/io/checkpoint_save.cpp: the write protocol. Numbers are those of dev/doc/checkpoint.md.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,18 +46,6 @@ static void check_pieces(const std::vector<TensorPiece>& pieces) {
     }
 }
 
-static std::vector<ShardPiece> hashed_pieces(const std::vector<TensorPiece>& pieces) {
-    std::vector<ShardPiece> hashed;
-    for (const TensorPiece& p : pieces)
-        if (p.count > 0)
-            hashed.push_back({p.group, p.name, p.dtype, p.shape, p.offset, p.count, 0,
-                              piece_hash(p.dtype, p.data, p.count, p.offset)});
-    std::sort(hashed.begin(), hashed.end(), [](const ShardPiece& a, const ShardPiece& b) {
-        return std::tie(a.group, a.name, a.offset) < std::tie(b.group, b.name, b.offset);
-    });
-    return hashed;
-}
-
 // This rank's pieces as text for the others, and back.
 static json pieces_json(const std::vector<ShardPiece>& pieces) {
     json list = json::array();
@@ -98,7 +87,7 @@ static std::vector<ManifestTensor> gather_tensors(const std::vector<ShardPiece>&
 }
 
 std::string checkpoint_state_hash(const std::vector<TensorPiece>& my_pieces, Comm& comm) {
-    return manifest_state(gather_tensors(hashed_pieces(my_pieces), comm));
+    return manifest_state(gather_tensors(pieces_to_store(my_pieces, Hashes::Take), comm));
 }
 
 // ---- the size of it
@@ -119,11 +108,7 @@ CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pi
     for (size_t rank = 0; rank < pieces_of_rank.size(); rank++) {
         check_pieces(pieces_of_rank[rank]);
         bytes.shards += shard_bytes(pieces_of_rank[rank]);
-        std::vector<ShardPiece> facts;
-        for (const TensorPiece& p : pieces_of_rank[rank])
-            if (p.count > 0)
-                facts.push_back({p.group, p.name, p.dtype, p.shape, p.offset, p.count, 0, {}});
-        all.push_back(pieces_json(facts));
+        all.push_back(pieces_json(pieces_to_store(pieces_of_rank[rank], Hashes::Leave)));
         files.push_back({shard_name(int(rank)), 0, ""});
     }
     const std::vector<ManifestTensor> tensors = join_tensors(all);
@@ -133,6 +118,19 @@ CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pi
 }
 
 // ---- the steps
+
+// What killed saves and deletions have left. If it cannot be removed, that is no reason not to
+// save.
+static void remove_unfinished(const std::string& dir) {
+    for (const std::string& name : dir_list(dir_open(dir), dir)) {
+        if (!is_unfinished(name)) continue;
+        try {
+            tree_remove(dir + "/" + name);
+        } catch (const Error& e) {
+            checkpoint_warn(str("not removed: ", dir, "/", name, ": ", e.what()));
+        }
+    }
+}
 
 // Step 1. All ranks mean the same step, the pieces make sense, there is room.
 static std::optional<Error> check_request(Save& s) {
@@ -154,8 +152,7 @@ static std::optional<Error> check_request(Save& s) {
             dir_make(s.dir);
             sync_dir(s.out);
         }
-        for (const std::string& name : dir_list(dir_open(s.dir), s.dir))
-            if (is_unfinished(name)) tree_remove(s.dir + "/" + name);
+        remove_unfinished(s.dir);
         const int64_t room = free_bytes(s.dir);
         CHECK(room >= bytes, Exit::Resource, str("no room for a checkpoint in ", s.dir),
               str(room, " bytes free"), str(bytes), "free some, or lower --keep");
@@ -182,16 +179,14 @@ static std::optional<Error> write_shard(Save& s, ManifestFile& file,
     const std::string path = s.tmp + "/" + file.name;
     if (auto error = agree(s.comm, [&] { shard_write(path, s.pieces); })) return error;
     return agree(s.comm, [&] {
-        hashed = hashed_pieces(s.pieces);
-        Fd fd = file_open_in(dir_open(s.tmp + "/shards"), file.name.substr(7));
+        hashed = pieces_to_store(s.pieces, Hashes::Take);
+        Fd fd = file_open_in(AT_FDCWD, path);
         std::vector<ShardPiece> found = shard_pieces(fd, path, hashed.size());
         file.bytes = file_size(fd, path);
         file.digest = shard_digest(fd, path, found);
         fd.close(path);
         const auto same = [](const ShardPiece& a, const ShardPiece& b) {
-            return a.group == b.group && a.name == b.name && a.dtype == b.dtype &&
-                   a.shape == b.shape && a.offset == b.offset && a.count == b.count &&
-                   a.hash == b.hash;
+            return piece_same(a, b) && a.hash == b.hash;
         };
         CHECK(std::equal(found.begin(), found.end(), hashed.begin(), hashed.end(), same),
               Exit::Damaged, str(path, " does not read back as it was written"));
@@ -219,8 +214,10 @@ static std::optional<Error> write_manifest(Save& s, const ManifestFile& file,
             {VIEW_FILE, int64_t(view.size()), digest_bytes(view.data(), view.size())});
         manifest_check(s.manifest);
         if (s.comm.rank() != 0) return;
+        const std::string text = manifest_text(s.manifest);
+        manifest_parse(text, "the manifest to be written");  // what a load would refuse is no save
         file_write_durable(s.tmp + "/" + VIEW_FILE, view);
-        file_write_durable(s.tmp + "/" + MANIFEST_FILE, manifest_text(s.manifest));
+        file_write_durable(s.tmp + "/" + MANIFEST_FILE, text);
     });
 }
 

@@ -26,6 +26,27 @@ TensorHash piece_hash(Dtype t, const void* data, int64_t count, int64_t offset) 
     return sum;
 }
 
+bool piece_before(const ShardPiece& a, const ShardPiece& b) {
+    return std::tie(a.group, a.name, a.offset) < std::tie(b.group, b.name, b.offset);
+}
+
+bool piece_same(const ShardPiece& a, const ShardPiece& b) {
+    return std::tie(a.group, a.name, a.dtype, a.shape, a.offset, a.count) ==
+           std::tie(b.group, b.name, b.dtype, b.shape, b.offset, b.count);
+}
+
+std::vector<ShardPiece> pieces_to_store(const std::vector<TensorPiece>& pieces, Hashes hashes) {
+    std::vector<ShardPiece> stored;
+    for (const TensorPiece& p : pieces) {
+        if (p.count == 0) continue;
+        stored.push_back({p.group, p.name, p.dtype, p.shape, p.offset, p.count, 0, {}});
+        if (hashes == Hashes::Take)
+            stored.back().hash = piece_hash(p.dtype, p.data, p.count, p.offset);
+    }
+    std::sort(stored.begin(), stored.end(), piece_before);
+    return stored;
+}
+
 // ---- writing
 
 // Late allocation and a NaN fill: a piece that was never written has no address, and one that was
@@ -214,9 +235,7 @@ std::vector<ShardPiece> shard_pieces(int fd, const std::string& path, size_t lim
     }
     file.close();
     check_not_shared(pieces, path);
-    std::sort(pieces.begin(), pieces.end(), [](const ShardPiece& a, const ShardPiece& b) {
-        return std::tie(a.group, a.name, a.offset) < std::tie(b.group, b.name, b.offset);
-    });
+    std::sort(pieces.begin(), pieces.end(), piece_before);
     return pieces;
 }
 

@@ -23,6 +23,14 @@ struct ShardPiece {
     TensorHash hash;      // of the elements; filled by writing and by reading back
 };
 
+// Order by (group, name, offset), and equality of all but address and hash.
+bool piece_before(const ShardPiece& a, const ShardPiece& b);
+bool piece_same(const ShardPiece& a, const ShardPiece& b);
+// What a shard of these pieces will hold, in order; with the hashes of what is in memory, or
+// without looking at it.
+enum class Hashes { Take, Leave };
+std::vector<ShardPiece> pieces_to_store(const std::vector<TensorPiece>& pieces, Hashes hashes);
+
 // The hash of elements in memory, as if widened to fp32 (which loses nothing of bf16).
 TensorHash piece_hash(Dtype t, const void* data, int64_t count, int64_t offset);
 

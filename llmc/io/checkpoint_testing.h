@@ -117,14 +117,14 @@ class ForkComm final : public Comm {
     }
     void all_gather(void* all, const void* mine, size_t n, Dtype t) override {
         put(mine, n * dtype_bytes(t));
-        for (int r = 0; r < size_; r++)
+        for (int r = 0; r < size_ && n; r++)
             std::memcpy(static_cast<char*>(all) + size_t(r) * n * dtype_bytes(t), slot(r),
                         n * dtype_bytes(t));
         barrier();
     }
     void broadcast(void* data, size_t n, Dtype t, int root) override {
         put(data, n * dtype_bytes(t));
-        std::memcpy(data, slot(root), n * dtype_bytes(t));
+        if (n) std::memcpy(data, slot(root), n * dtype_bytes(t));
         barrier();
     }
     void barrier() override { pthread_barrier_wait(&shared_->barrier); }
