@@ -50,14 +50,19 @@ static Exit train(const Options& options, World& world) {
 
         // One step.
         const StepTimer timer;
-        const float loss = run_micro_batches(run, state, gpt, shards, world);
-        shards.reduce();
-        const float norm = shards.norm();
         const float lr = learning_rate(opt, int(state.step));
-        const Verdict verdict = step_judge(state, opt, loss, norm);
-        shards.step(adamw(opt, lr, state.updates),
-                    verdict.apply ? clip_scale(opt.grad_clip, norm) : 0.f);
+        const int64_t targets = run_micro_batches(run, state, gpt, shards, world);
+        shards.reduce();
+        shards.clip(opt.grad_clip, gpt.loss_sum);
+        if (watches_spikes(opt) &&
+            !step_verdict(state, opt, run_loss(gpt, targets), shards.norm()).apply)
+            shards.skip();
+        shards.step(adamw(opt, lr, state.updates + 1));
         shards.gather();
+
+        // Until here a GPU has only been told what to do; now its results are waited for.
+        const float loss = run_loss(gpt, targets), norm = shards.norm();
+        const Verdict verdict = step_judge(state, opt, loss, norm);
         state.samples += opt.batch_tokens / opt.seq_len;
         state.boundary_done = false;
         run_report(run, state, verdict, loss, norm, lr, timer, *log);

@@ -102,8 +102,8 @@ void bench(const ModelConfig& c, int B, int T, int steps) {
         gpt_loss_reset(gpt);
         gpt_forward_backward(gpt, shards, tokens.data(), targets.data(), 1.f / float(N));
         shards.reduce();
-        const float norm = shards.norm();
-        shards.step({1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, step + 1}, norm > 1 ? 1 / norm : 1);
+        shards.clip(1, gpt.loss_sum);
+        shards.step({1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, step + 1});
         shards.gather();
         if (step) times.push_back(now() - begin);
     }
@@ -114,7 +114,8 @@ void bench(const ModelConfig& c, int B, int T, int steps) {
     std::printf(
         "  %s alone, this step's GEMMs: %.0f ms, %.1f GFLOP/s; the step reaches %.1f "
         "GFLOP/s, %.0f%% of that\n",
-        blas_library().name, blas * 1e3, flops / blas * 1e-9, flops / step * 1e-9, 100 * blas / step);
+        blas_library().name, blas * 1e3, flops / blas * 1e-9, flops / step * 1e-9,
+        100 * blas / step);
     std::printf("  ms:");
     for (int p = 0; p < int(Phase::Count); p++)
         std::printf(" %s %.0f,", phase_name(Phase(p)),

@@ -9,16 +9,17 @@
 #include "llmc/core/backend.h"
 
 struct MemoryRow {
-    std::string kind;  // parameters, gradients, optimizer, activations, workspace
+    std::string kind;  // parameters, gradients, optimizer, activations, workspace, host
     std::string name;
     int64_t bytes;
 };
 
 struct MemoryPlan {
     std::vector<MemoryRow> rows;
+    // Of the device: what it needs in host memory beside it ("host") counts on its own.
     int64_t total() const {
         int64_t sum = 0;
-        for (const MemoryRow& r : rows) sum += r.bytes;
+        for (const MemoryRow& r : rows) sum += r.kind == "host" ? 0 : r.bytes;
         return sum;
     }
     int64_t total(const std::string& kind) const {
@@ -36,8 +37,13 @@ class Memory {
     explicit Memory(Stream stream, MemoryMode mode = MemoryMode::Allocate)
         : stream_(stream), mode_(mode) {}
     ~Memory() {
-        for (size_t i = 0; i < pointers_.size(); i++)
-            memory_free(pointers_[i], size_t(plan_.rows[i].bytes), stream_);
+        for (size_t i = 0; i < pointers_.size(); i++) {
+            const MemoryRow& row = plan_.rows[i];
+            if (row.kind == "host")
+                memory_free(pointers_[i], size_t(row.bytes), CpuStream{});
+            else
+                memory_free(pointers_[i], size_t(row.bytes), stream_);
+        }
     }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
@@ -46,12 +52,12 @@ class Memory {
     // name adds a row of its own.
     template <class T>
     T* get(const std::string& kind, const std::string& name, int64_t count) {
-        const int64_t bytes = count * int64_t(sizeof(T));
-        if (mode_ == MemoryMode::Allocate)
-            pointers_.push_back(
-                memory_alloc(size_t(bytes), (kind + " (" + name + ")").c_str(), stream_));
-        plan_.rows.push_back({kind, name, bytes});
-        return mode_ == MemoryMode::Allocate ? static_cast<T*>(pointers_.back()) : nullptr;
+        return static_cast<T*>(take(kind, name, count * int64_t(sizeof(T)), stream_));
+    }
+    // The same in host memory, whatever the stream; its kind is "host".
+    template <class T>
+    T* get_host(const std::string& name, int64_t count) {
+        return static_cast<T*>(take("host", name, count * int64_t(sizeof(T)), CpuStream{}));
     }
     Workspace workspace(const std::string& name, size_t bytes) {
         return {get<char>("workspace", name, int64_t(bytes)), bytes};
@@ -62,6 +68,15 @@ class Memory {
     Stream stream() const { return stream_; }
 
   private:
+    template <class Where>
+    void* take(const std::string& kind, const std::string& name, int64_t bytes, Where where) {
+        if (mode_ == MemoryMode::Allocate)
+            pointers_.push_back(
+                memory_alloc(size_t(bytes), (kind + " (" + name + ")").c_str(), where));
+        plan_.rows.push_back({kind, name, bytes});
+        return mode_ == MemoryMode::Allocate ? pointers_.back() : nullptr;
+    }
+
     Stream stream_;
     MemoryMode mode_;
     MemoryPlan plan_;

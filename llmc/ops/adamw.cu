@@ -142,6 +142,21 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (low) low_copy(low, qp, i, n, whole, key, t);
 }
 
+__global__ void __launch_bounds__(kThreads, 4)
+    low_copy_kernel(bf16* __restrict__ low, const float* __restrict__ p, size_t n, RoundingKey key,
+                    int64_t t, bool aligned) {
+    const size_t i = (size_t(blockIdx.x) * kThreads + threadIdx.x) * 4;
+    if (i >= n) return;
+    const bool whole = aligned && i + 4 <= n;
+    Quad<float> q{};
+    if (whole) {
+        q = quad_load(p + i);
+    } else {
+        for (int k = 0; k < 4 && i + k < n; k++) q[k] = p[i + k];
+    }
+    low_copy(low, q, i, n, whole, key, t);
+}
+
 }  // namespace
 
 template <class Elem>
@@ -158,6 +173,12 @@ void adamw_update(float* p, Elem* low, float* m, float* v, float* grad, const fl
                          quad_aligned(grad) && quad_aligned(low);
     launch(adamw_kernel<Elem>, blocks_for(n, kThreads * 4), kThreads, 0, s, p, low, m, v, grad,
            grad_scale, n, constants, key, hyper.t, aligned);
+}
+
+void adamw_low_copy(bf16* low, const float* p, size_t n, RoundingKey key, int64_t t, CudaStream s) {
+    if (n == 0) return;
+    launch(low_copy_kernel, blocks_for(n, kThreads * 4), kThreads, 0, s, low, p, n, key, t,
+           quad_aligned(p) && quad_aligned(low));
 }
 
 template void adamw_update(float*, float*, float*, float*, float*, const float*, size_t, AdamW,

@@ -158,8 +158,8 @@ void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, Wor
 }
 
 template <class Elem, class Stream>
-float run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
-                        Shards<Elem, Stream>& shards, World& world) {
+int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
+                          Shards<Elem, Stream>& shards, World& world) {
     const int B = run.opt.micro_batch, T = run.opt.seq_len;
     const Batch batch = batch_read(run.train, run.opt.seed, state.samples,
                                    run.opt.grad_accum * world.size, B, T, world.rank, world.size);
@@ -171,10 +171,12 @@ float run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
     for (int i = 0; i < batch.micro_batches; i++)
         gpt_forward_backward(gpt, shards, batch.tokens_of(i, int64_t(B) * T),
                              batch.targets_of(i, int64_t(B) * T), scale);
+    return valid;
+}
 
-    FixedSum total = gpt_loss_sum(gpt);
-    fixed_sum_all_reduce(total, *world.dp);
-    return float(fixed_sum_value(total) / double(std::max<int64_t>(valid, 1)));
+template <class Elem, class Stream>
+float run_loss(Gpt<Elem, Stream>& gpt, int64_t targets) {
+    return float(fixed_sum_value(gpt_loss_sum(gpt)) / double(std::max<int64_t>(targets, 1)));
 }
 
 std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const MemoryPlan& plan,
@@ -272,10 +274,6 @@ AdamW adamw(const Options& opt, float lr, int64_t t) {
     return {lr, float(opt.beta1), float(opt.beta2), float(opt.eps), float(opt.weight_decay), t};
 }
 
-float clip_scale(double clip, float norm) {
-    return clip > 0 && norm > clip ? float(clip / double(norm)) : 1.f;
-}
-
 template <class Elem, class Stream>
 float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards) {
     const int64_t samples = int64_t(run.opt.val_batches) * run.opt.micro_batch;
@@ -285,7 +283,8 @@ float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shard
 #define RUN_FOR(Elem, Stream)                                                           \
     template RunState run_start(Run&, Shards<Elem, Stream>&, World&);                   \
     template void run_save(Run&, const RunState&, Shards<Elem, Stream>&, World&, Log&); \
-    template float run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,         \
-                                     Shards<Elem, Stream>&, World&);                    \
+    template int64_t run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,       \
+                                       Shards<Elem, Stream>&, World&);                  \
+    template float run_loss(Gpt<Elem, Stream>&, int64_t);                               \
     template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&);
 RUN_FOR(float, CpuStream)

@@ -8,7 +8,6 @@
 
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/data_info.h"
-#include "llmc/io/data_info.h"
 #include "llmc/io/run_lock.h"
 #include "llmc/io/tokenizer.h"
 #include "llmc/io/tokens.h"
@@ -53,11 +52,16 @@ RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world);
 template <class Elem, class Stream>
 void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log);
 
-// Forward and backward of all micro-batches of the step; returns the mean loss over the global
-// batch's valid targets, the same bits on every rank.
+// Forward and backward of all micro-batches of the step; returns the number of valid targets of the
+// global batch.
 template <class Elem, class Stream>
-float run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
-                        Shards<Elem, Stream>& shards, World& world);
+int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
+                          Shards<Elem, Stream>& shards, World& world);
+
+// The mean loss over so many targets, after Shards::clip: the same bits on every rank. Waits for the
+// device.
+template <class Elem, class Stream>
+float run_loss(Gpt<Elem, Stream>& gpt, int64_t targets);
 
 // Mean loss over the first --val-batches micro-batches of the validation data.
 template <class Elem, class Stream>
@@ -100,9 +104,6 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
 
 // The first signal that any rank has received, agreed by all at a step boundary; 0 for none.
 int signal_agreed(World& world);
-
-// min(1, clip / norm); 1 without clipping.
-float clip_scale(double clip, float norm);
 
 // True every `every` steps, never for 0.
 inline bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }

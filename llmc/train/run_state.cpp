@@ -51,7 +51,7 @@ RunState run_state_from_json(const nlohmann::json& json) {
     return s;
 }
 
-Verdict step_judge(RunState& state, const Options& opt, float loss, float norm) {
+Verdict step_verdict(const RunState& state, const Options& opt, float loss, float norm) {
     Verdict v;
     if (!std::isfinite(loss) || !std::isfinite(norm)) {
         v.reason = "non-finite";
@@ -63,6 +63,11 @@ Verdict step_judge(RunState& state, const Options& opt, float loss, float norm) 
             v.reason = "spike";
     }
     v.apply = v.reason.empty();
+    return v;
+}
+
+Verdict step_judge(RunState& state, const Options& opt, float loss, float norm) {
+    const Verdict v = step_verdict(state, opt, loss, norm);
     if (v.apply) {
         state.loss_spikes.accept(loss);
         state.norm_spikes.accept(norm);

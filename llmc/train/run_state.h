@@ -29,9 +29,17 @@ struct Verdict {
     double loss_z = 0, norm_z = 0;
 };
 
-// Judges before the update: a non-finite loss or norm, or a z-score above --loss-spike-z or
-// --norm-spike-z, skips the step. Counts into state; values that were applied enter the statistics.
+// A non-finite loss or norm, or a z-score above --loss-spike-z or --norm-spike-z, skips the step.
+Verdict step_verdict(const RunState& state, const Options& opt, float loss, float norm);
+
+// The same, once a step: counts into state, and values that were applied enter the statistics.
 Verdict step_judge(RunState& state, const Options& opt, float loss, float norm);
+
+// Are outliers looked for? Then the update has to wait until the host has judged loss and norm; what
+// is not finite is skipped without it (llmc/ops/clip.h).
+inline bool watches_spikes(const Options& opt) {
+    return opt.loss_spike_z > 0 || opt.norm_spike_z > 0;
+}
 
 // Throws Error(NonFinite) when --max-skipped steps in a row were skipped.
 void check_skipped(const RunState& state, const Options& opt, const Verdict& last);
