@@ -1,21 +1,25 @@
 // dev/bench/bench.cpp: speed of a whole training step on the CPU, against the machine's own GEMM.
 //
-//   build/bench [MODEL B T [VOCAB]]      default: gpt2:124M 4 256, then gpt2:124M 2 1024, ...
+//   build/bench [MODEL B T [VOCAB [STEPS]]]      default: gpt2:124M 4 256, then gpt2:124M 2 1024,
+//   ...
 //
-// For each shape, in one run: tokens/s of forward + backward + norm + AdamW (median of the steps),
-// the time that the BLAS alone takes for the same step's GEMMs, called whole, with its own threads,
-// and milliseconds by phase. Data are random: constants would not be a fair load.
+// For each shape, in one run: tokens/s of forward + backward + norm + AdamW, the time that the BLAS
+// alone takes for the same step's GEMMs, called whole, with its own threads, milliseconds by phase,
+// and peak resident memory beside the plan. Steps and BLAS take turns, and medians are compared, so
+// that a busy machine slows both alike. Data are random: constants would not be a fair load.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "llmc/core/check.h"
 #include "llmc/core/phase.h"
 #include "llmc/core/rng.h"
 #include "llmc/model/gpt.h"
-#include "llmc/ops/blas.h"
+#include "llmc/ops/gemm.h"
 
 namespace {
 double now() {
@@ -51,38 +55,68 @@ std::vector<Product> step_products(const ModelConfig& c, int64_t N) {
     return all;
 }
 
-double product_flops(const Product& p) {
-    return 2.0 * double(p.M) * double(p.N) * double(p.K);
+// The BLAS alone on these products, one buffer for each operand of the largest.
+class BlasRun {
+  public:
+    explicit BlasRun(std::vector<Product> products) : products_(std::move(products)) {
+        CHECK(blas_library().sgemm, Exit::Resource, "no BLAS on this machine to compare with");
+        size_t a = 0, b = 0, c = 0;
+        for (const Product& p : products_) {
+            a = std::max(a, size_t(p.M * p.K));
+            b = std::max(b, size_t(p.K * p.N));
+            c = std::max(c, size_t(p.M * p.N));
+            flops_ += 2.0 * double(p.M) * double(p.N) * double(p.K) * double(p.times);
+        }
+        A_.resize(a), B_.resize(b), C_.resize(c);
+        random_normal(A_.data(), a, 0, 0, 1, 1, 1);
+        random_normal(B_.data(), b, 0, 0, 1, 1, 2);
+    }
+    double seconds() {
+        const double begin = now();
+        for (const Product& p : products_) {
+            for (int64_t i = 0; i < p.times; i++) {
+                blas_library().sgemm(p.a, p.b, p.M, p.N, p.K, A_.data(),
+                                     p.a == Op::Plain ? p.K : p.M, B_.data(),
+                                     p.b == Op::Plain ? p.N : p.K,
+                                     p.a == Op::Transposed ? 1.f : 0.f, C_.data(), p.N);
+            }
+        }
+        return now() - begin;
+    }
+    double flops() const { return flops_; }
+
+  private:
+    std::vector<Product> products_;
+    std::vector<float> A_, B_, C_;
+    double flops_ = 0;
+};
+
+// The most that this machine was seen to reach with its BLAS: a square product, best of five.
+double peak_flops_per_second() {
+    constexpr int64_t n = 2048;
+    BlasRun square({{Op::Plain, Op::Plain, n, n, n, 1}});
+    double best = square.seconds();
+    for (int i = 0; i < 5; i++) best = std::min(best, square.seconds());
+    return square.flops() / best;
 }
 
-// Seconds of the BLAS alone for these products: each shape timed by itself, best of three.
-double blas_seconds(const std::vector<Product>& products, double& flops) {
-    BlasSgemm* const sgemm = blas_library().sgemm;
-    CHECK(sgemm, Exit::Resource, "no BLAS on this machine to compare with");
-    double seconds = 0;
-    flops = 0;
-    for (const Product& p : products) {
-        std::vector<float> A(size_t(p.M * p.K)), B(size_t(p.K * p.N)), C(size_t(p.M * p.N));
-        random_normal(A.data(), A.size(), 0, 0, 1, 1, 1);
-        random_normal(B.data(), B.size(), 0, 0, 1, 1, 2);
-        double best = 1e30;
-        for (int i = 0; i < 3; i++) {
-            const double begin = now();
-            sgemm(p.a, p.b, p.M, p.N, p.K, A.data(), p.a == Op::Plain ? p.K : p.M, B.data(),
-                  p.b == Op::Plain ? p.N : p.K, p.a == Op::Transposed ? 1.f : 0.f, C.data(), p.N);
-            best = std::min(best, now() - begin);
-        }
-        seconds += best * double(p.times);
-        flops += product_flops(p) * double(p.times);
-    }
-    return seconds;
+// Peak resident memory since the last reset (Linux: proc(5), clear_refs and VmHWM).
+void peak_resident_reset() {
+    std::ofstream("/proc/self/clear_refs") << 5;
+}
+double peak_resident_gib() {
+    std::ifstream status("/proc/self/status");
+    std::string word;
+    double kib = 0;
+    while (status >> word)
+        if (word == "VmHWM:") status >> kib;
+    return kib / (1 << 20);
 }
 
 void bench(const ModelConfig& c, int B, int T, int steps) {
     const int64_t N = int64_t(B) * T;
-    double flops = 0;
-    const double blas = blas_seconds(step_products(c, N), flops);
-
+    const double peak_rate = peak_flops_per_second();
+    peak_resident_reset();
     auto comm = comm_self();
     Memory<CpuStream> memory{CpuStream{}};
     Shards<float, CpuStream> shards(param_layout(c), {}, *comm, memory);
@@ -94,33 +128,46 @@ void bench(const ModelConfig& c, int B, int T, int steps) {
         targets[size_t(i)] = int(random_bits(1, 4, uint64_t(i)) % unsigned(c.V));
     }
 
-    std::vector<double> times;
-    auto before = phase_seconds;
-    for (int step = 0; step <= steps; step++) {
-        if (step == 1) before = phase_seconds;  // the first step warms up
+    int count = 0;
+    const auto one_step = [&] {
         const double begin = now();
         gpt_loss_reset(gpt);
         gpt_forward_backward(gpt, shards, tokens.data(), targets.data(), 1.f / float(N));
         shards.reduce();
         shards.clip(1, gpt.loss_sum);
-        shards.step({1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, step + 1});
+        shards.step({1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, ++count});
         shards.gather();
-        if (step) times.push_back(now() - begin);
+        return now() - begin;
+    };
+    one_step();  // to warm up, and to see how much memory a step needs
+    const double peak = peak_resident_gib();
+    BlasRun blas(step_products(c, N));
+    blas.seconds();
+    std::vector<double> times, blas_times;
+    const auto before = phase_seconds;
+    for (int i = 0; i < steps; i++) {
+        times.push_back(one_step());
+        blas_times.push_back(blas.seconds());
     }
 
     const double step = median(times);
+    const double alone = median(blas_times), flops = blas.flops();
     std::printf("%-10s B=%d T=%d V=%d   %.1f tokens/s   %.0f ms a step\n", c.name.c_str(), B, T,
                 c.V, double(N) / step, step * 1e3);
+    std::printf("  whole step, products %s: %.1f GFLOP/s, %.0f%% of the SGEMM peak (%.1f)\n",
+                gemm_library(), flops / step * 1e-9, 100 * flops / step / peak_rate,
+                peak_rate * 1e-9);
     std::printf(
-        "  %s alone, this step's GEMMs: %.0f ms, %.1f GFLOP/s; the step reaches %.1f "
-        "GFLOP/s, %.0f%% of that\n",
-        blas_library().name, blas * 1e3, flops / blas * 1e-9, flops / step * 1e-9,
-        100 * blas / step);
+        "  %s alone on the step's GEMMs: %.1f GFLOP/s, %.0f ms: the step reaches %.0f%% of "
+        "that\n",
+        blas_library().name, flops / alone * 1e-9, alone * 1e3, 100 * alone / step);
     std::printf("  ms:");
     for (int p = 0; p < int(Phase::Count); p++)
         std::printf(" %s %.0f,", phase_name(Phase(p)),
                     (phase_seconds[size_t(p)] - before[size_t(p)]) / steps * 1e3);
-    std::printf(" planned memory %.2f GiB\n", double(memory.plan().total()) / (1 << 30));
+    const double plan = double(memory.plan().total()) / (1 << 30);
+    std::printf("\n  memory: plan %.2f GiB, peak resident %.2f GiB (%.1f%% of the plan)\n", plan,
+                peak, 100 * peak / plan);
     std::fflush(stdout);
 }
 }  // namespace
@@ -128,7 +175,7 @@ void bench(const ModelConfig& c, int B, int T, int steps) {
 int main(int argc, char** argv) {
     if (argc > 3) {
         bench(model_config(argv[1], argc > 4 ? std::atoi(argv[4]) : 0), std::atoi(argv[2]),
-              std::atoi(argv[3]), 5);
+              std::atoi(argv[3]), argc > 5 ? std::atoi(argv[5]) : 5);
         return 0;
     }
     bench(model_config("gpt2:124M"), 4, 256, 5);

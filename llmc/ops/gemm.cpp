@@ -1,8 +1,8 @@
 // The product by tiles. For each block of k: the tile's strip of B is copied into panels, each of
-// which one step of the kernel reads from front to back (tile_product.h); then 248 rows of A at a
-// time are copied likewise, to stay in the second-level cache while every panel of B meets every
-// few of them. After Goto, van de Geijn 2008, "Anatomy of high-performance matrix multiplication",
-// ACM TOMS 34(3).
+// which one step of the kernel reads from front to back (tile_product.h). Then a few rows of A at a
+// time are copied into the first-level cache, and every panel of B comes to them from the second.
+// After Goto, van de Geijn 2008, "Anatomy of high-performance matrix multiplication", ACM TOMS
+// 34(3).
 #include "llmc/ops/gemm.h"
 
 #include <omp.h>
@@ -16,11 +16,9 @@
 #include "llmc/ops/tile_product.h"
 
 constexpr int kDepth = 256;  // most k of one block
-constexpr int kRows =
-    kLanes == 16 ? 8 : 6;  // rows and vectors of one step of the kernel: 24 sums in
-constexpr int kVectors = kLanes == 16 ? 3 : 2;  // 32 registers, or 12 in 16
+// Rows and vectors of one step of the kernel: 24 sums in 32 registers, or 12 in 16.
+constexpr int kRows = kLanes == 16 ? 8 : 6, kVectors = kLanes == 16 ? 3 : 2;
 constexpr int kCols = kVectors * kLanes;
-constexpr int64_t kSubRows = 64 / kRows * kRows;    // rows of A copied at a time
 constexpr int64_t kMaxRows = 1024, kMaxCols = 768;  // of a tile
 constexpr int kRowPad = 16;  // floats between copied rows of A, which else would share cache sets
 
@@ -63,27 +61,21 @@ static void copy_panel(float* to, const Gemm& g, int64_t k0, int depth, int64_t 
     }
 }
 
-// Some rows of op(A): as rows where A is plain, each (depth) and a pad; where it is transposed,
-// kRows of its columns side by side, (depth, kRows).
-static void copy_rows(float* to, const Gemm& g, int64_t k0, int depth, int64_t row, int64_t rows) {
+// Up to kRows rows of op(A): as rows where A is plain, each (depth) and a pad; where it is
+// transposed, its columns side by side, (depth, kRows).
+static Strided copy_rows(float* to, const Gemm& g, int64_t k0, int depth, int64_t row, int rows) {
     if (g.opA == Op::Plain) {
-        for (int64_t i = 0; i < rows; i++)
+        for (int i = 0; i < rows; i++)
             std::copy_n(g.A + (row + i) * g.lda + k0, depth, to + i * (depth + kRowPad));
-        return;
+        return {to, depth + kRowPad, 1};
     }
-    for (int64_t i = 0; i < rows; i += kRows, to += depth * kRows) {
-        const float* const from = g.A + k0 * g.lda + row + i;
-        const int64_t count = std::min<int64_t>(kRows, rows - i);
-        if (count == kRows) {  // a constant that the compiler makes a few moves of
-            for (int k = 0; k < depth; k++) std::copy_n(from + k * g.lda, kRows, to + k * kRows);
-        } else {
-            for (int k = 0; k < depth; k++) std::copy_n(from + k * g.lda, count, to + k * kRows);
-        }
+    const float* const from = g.A + k0 * g.lda + row;
+    if (rows == kRows) {  // a constant that the compiler makes a move of
+        for (int k = 0; k < depth; k++) std::copy_n(from + k * g.lda, kRows, to + k * kRows);
+    } else {
+        for (int k = 0; k < depth; k++) std::copy_n(from + k * g.lda, rows, to + k * kRows);
     }
-}
-static Strided copied_row(const Gemm& g, const float* copy, int64_t i, int depth) {
-    if (g.opA == Op::Plain) return {copy + i * (depth + kRowPad), depth + kRowPad, 1};
-    return {copy + i * depth, 1, kRows};
+    return {to, 1, kRows};
 }
 
 // ---- one tile
@@ -102,7 +94,7 @@ static void step(int rows, int cols, int depth, Strided A, const float* panel, f
 }
 
 constexpr int64_t kStripFloats = kDepth * kMaxCols;
-constexpr int64_t kScratchFloats = kStripFloats + kSubRows * (kDepth + kRowPad);
+constexpr int64_t kScratchFloats = kStripFloats + kRows * (kDepth + kRowPad);
 
 static void gemm_tile(const Gemm& g, Tile t, float* scratch,
                       const std::function<void(Tile)>& finish) {
@@ -113,18 +105,15 @@ static void gemm_tile(const Gemm& g, Tile t, float* scratch,
         for (int64_t j = 0; j < t.cols; j += kCols)
             copy_panel(strip + j * depth, g, k0, depth, t.col + j,
                        int(std::min<int64_t>(kCols, t.cols - j)));
-        for (int64_t i0 = 0; i0 < t.rows; i0 += kSubRows) {
-            const Tile sub{t.row + i0, std::min(kSubRows, t.rows - i0), t.col, t.cols};
-            copy_rows(a, g, k0, depth, sub.row, sub.rows);
+        for (int64_t i = 0; i < t.rows; i += kRows) {
+            const Tile rows{t.row + i, std::min<int64_t>(kRows, t.rows - i), t.col, t.cols};
+            const Strided few = copy_rows(a, g, k0, depth, rows.row, int(rows.rows));
             for (int64_t j = 0; j < t.cols; j += kCols) {
-                for (int64_t i = 0; i < sub.rows; i += kRows) {
-                    step(int(std::min<int64_t>(kRows, sub.rows - i)),
-                         int(std::min<int64_t>(kCols, t.cols - j)), depth,
-                         copied_row(g, a, i, depth), strip + j * depth,
-                         g.C + (sub.row + i) * g.ldc + t.col + j, g.ldc, k0 > 0 || g.beta != 0.f);
-                }
+                step(int(rows.rows), int(std::min<int64_t>(kCols, t.cols - j)), depth, few,
+                     strip + j * depth, g.C + rows.row * g.ldc + t.col + j, g.ldc,
+                     k0 > 0 || g.beta != 0.f);
             }
-            if (finish && k0 + depth == g.K) finish(sub);
+            if (finish && k0 + depth == g.K) finish(rows);
         }
     }
 }

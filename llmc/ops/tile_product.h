@@ -29,7 +29,8 @@ void tile_step(int K, Strided A, const float* B, int64_t ldb, float* C, int64_t 
         for (Vec& v : row) v = Vec{};
     // C is needed at the end. It travels to the second-level cache meanwhile, and to the first just
     // in time: earlier, A and B would push it out again.
-    constexpr int kInTime = 16;
+    // Panels of B may come from the second-level cache, a few k ahead of their use.
+    constexpr int kInTime = 16, kAhead = 8;
     const auto fetch = [=]<int kLevel>(std::integral_constant<int, kLevel>) {
         for (int i = 0; i < kRows; i++)
             for (int j = 0; j < kVectors; j++)
@@ -38,7 +39,10 @@ void tile_step(int K, Strided A, const float* B, int64_t ldb, float* C, int64_t 
     const auto add_products = [&](int from, int to) {
         for (int k = from; k < to; k++) {
             Vec b[kVectors];
-            for (int j = 0; j < kVectors; j++) b[j] = vec_load(B + k * ldb + j * kLanes);
+            for (int j = 0; j < kVectors; j++) {
+                b[j] = vec_load(B + k * ldb + j * kLanes);
+                __builtin_prefetch(B + (k + kAhead) * ldb + j * kLanes);
+            }
             for (int i = 0; i < kRows; i++) {
                 const Vec a = vec_all(A.data[i * A.row + k * A.col]);
                 for (int j = 0; j < kVectors; j++) sum[i][j] = vec_fma(a, b[j], sum[i][j]);
