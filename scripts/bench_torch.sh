@@ -7,11 +7,14 @@ cd "$(dirname "$0")/.."
 : "${BUILD:=build}" "${PYTHON:=/usr/bin/python3}"
 ${MAKE:-make} -s "$BUILD/bench"
 blas=$(ls -d /usr/lib/*-linux-gnu/openblas-openmp 2> /dev/null | head -n 1)
+# An OpenBLAS that does not know the CPU falls back to kernels of 2004 (llmc/ops/blas.cpp chooses likewise).
+core=Haswell
+grep -q avx512bw /proc/cpuinfo && core=SkylakeX
+: "${OPENBLAS_CORETYPE:=$core}"
 for shape in "4 256" "2 1024"; do
     read -r B T <<< "$shape"
-    ours=$("$BUILD/bench" gpt2:124M "$B" "$T" | tee /dev/stderr | sed -nE 's/.* ([0-9.]+) tokens\/s.*/\1/p' | head -n 1)
-    # An OpenBLAS that does not know the CPU falls back to kernels of 2004: give PyTorch what we give ourselves.
-    theirs=$(LD_LIBRARY_PATH=$blas OPENBLAS_CORETYPE=Haswell "$PYTHON" dev/reference/bench_torch.py 12 12 768 50304 "$B" "$T" |
-        tee /dev/stderr | sed -nE 's/.* ([0-9.]+) tokens\/s.*/\1/p')
+    ours=$("$BUILD/bench" gpt2:124M "$B" "$T" | tee -a /dev/stderr | sed -nE 's/.* ([0-9.]+) tokens\/s.*/\1/p' | head -n 1)
+    theirs=$(LD_LIBRARY_PATH=$blas OPENBLAS_CORETYPE=$OPENBLAS_CORETYPE "$PYTHON" dev/reference/bench_torch.py 12 12 768 50304 "$B" "$T" |
+        tee -a /dev/stderr | sed -nE 's/.* ([0-9.]+) tokens\/s.*/\1/p')
     awk -v a="$ours" -v b="$theirs" 'BEGIN { printf "ratio %.2f\n\n", a / b }'
 done

@@ -43,9 +43,14 @@ static BlasLibrary load_onednn() {
 static BlasLibrary load_openblas() {
     // OpenBLAS chooses its kernels as it is loaded, and an older one takes a CPU that it does not
     // know for one without AVX2, at a quarter of the speed.
-    const bool choose = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        !std::getenv("OPENBLAS_CORETYPE");
-    if (choose) setenv("OPENBLAS_CORETYPE", "Haswell", 1);
+    const char* const core_type =
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq")
+            ? "SkylakeX"
+        : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? "Haswell"
+                                                                          : nullptr;
+    const bool choose = core_type && !std::getenv("OPENBLAS_CORETYPE");
+    if (choose) setenv("OPENBLAS_CORETYPE", core_type, 1);
     BlasLibrary library;
     for (const char* file : {"libopenblas.so.0", "libopenblas.so"}) {
         void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
