@@ -27,7 +27,7 @@ REPORTS = [
     ("smem", r"bytes of (dynamic|static) shared memory|MaxDynamicSharedMemorySize"),
     ("asan", r"ERROR: AddressSanitizer"),
     ("ubsan", r"runtime error:"),
-    ("tsan", r"WARNING: ThreadSanitizer"),
+    ("tsan", r"(WARNING|ERROR): ThreadSanitizer|ThreadSanitizer:DEADLYSIGNAL"),
     ("msan", r"WARNING: MemorySanitizer"),
     ("wrong", r"WRONG RESULT"),
 ]

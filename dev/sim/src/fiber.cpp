@@ -121,12 +121,17 @@ void stack_started() {
 }
 
 void stack_adopt(Stack* stack) {
-    pthread_attr_t attributes;
-    void* low = nullptr;
-    pthread_getattr_np(pthread_self(), &attributes);
-    pthread_attr_getstack(&attributes, &low, &stack->bytes);
-    pthread_attr_destroy(&attributes);
-    stack->low = static_cast<char*>(low);
+    static thread_local Stack mine;  // asking costs a read of /proc/self/maps
+    if (!mine.low) {
+        pthread_attr_t attributes;
+        void* low = nullptr;
+        pthread_getattr_np(pthread_self(), &attributes);
+        pthread_attr_getstack(&attributes, &low, &mine.bytes);
+        pthread_attr_destroy(&attributes);
+        mine.low = static_cast<char*>(low);
+    }
+    stack->low = mine.low;
+    stack->bytes = mine.bytes;
 }
 
 bool stack_holds(const void* p) {

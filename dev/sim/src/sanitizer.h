@@ -14,6 +14,7 @@ CUSIM_WEAK void __sanitizer_finish_switch_fiber(void* fake_stack, const void** l
 CUSIM_WEAK void __msan_start_switch_fiber(const void* low, size_t size);
 CUSIM_WEAK void __msan_finish_switch_fiber(const void** low, size_t* size);
 CUSIM_WEAK void __msan_poison(const void* p, size_t size);
+CUSIM_WEAK void __msan_unpoison_string(const char* text);
 
 CUSIM_WEAK void* __tsan_get_current_fiber();
 CUSIM_WEAK void* __tsan_create_fiber(unsigned flags);

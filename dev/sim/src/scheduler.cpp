@@ -328,9 +328,6 @@ void yield() {
 unsigned lane_id() {
     return unsigned(block.current->lane);
 }
-unsigned active_mask() {
-    return warps[block.current->warp].live;
-}
 
 // ---- what the runtime calls
 

@@ -45,6 +45,7 @@ struct Symbols {
 std::string demangle(const std::string& mangled) {
     int status = 0;
     char* readable = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
+    if (kMsan && readable) __msan_unpoison_string(readable);  // written by the library, unseen
     std::string name = status == 0 ? readable : mangled;
     free(readable);
     if (const size_t tag = name.find("[abi:cusim_shared]"); tag != std::string::npos)

@@ -23,8 +23,12 @@ struct LtCase {
 };
 constexpr int M = 24, N = 13, K = 17;  // rows of D a multiple of 8, as the aux matrix demands
 
-size_t bytes_of(cudaDataType t) { return t == CUDA_R_16BF ? 2 : 4; }
-float rounded(float v, cudaDataType t) { return t == CUDA_R_16BF ? float(__nv_bfloat16(v)) : v; }
+size_t bytes_of(cudaDataType t) {
+    return t == CUDA_R_16BF ? 2 : 4;
+}
+float rounded(float v, cudaDataType t) {
+    return t == CUDA_R_16BF ? float(__nv_bfloat16(v)) : v;
+}
 
 // A matrix or vector of one type in device memory, with its values as floats.
 struct Array {
@@ -35,7 +39,8 @@ struct Array {
         for (int i = 0; i < n; i++) values[i] = rounded(std::sin(seed + float(i) * 1.7f), type);
         CUDA_CHECK(cudaMalloc(&p, n * bytes_of(type)));
         std::vector<__nv_bfloat16> small(values.begin(), values.end());
-        const void* source = type == CUDA_R_16BF ? static_cast<const void*>(small.data()) : values.data();
+        const void* source =
+            type == CUDA_R_16BF ? static_cast<const void*>(small.data()) : values.data();
         CUDA_CHECK(cudaMemcpy(p, source, n * bytes_of(type), cudaMemcpyHostToDevice));
     }
     ~Array() { cudaFree(p); }
@@ -78,16 +83,18 @@ void lt_matmul(const LtCase& c, const Array& A, const Array& B, Array& D, Array&
     LT_CHECK(cublasLtMatrixLayoutCreate(&d, c.type, M, N, M));
     LT_CHECK(cublasLtMatmulPreferenceCreate(&preference));
     const uint64_t workspace_bytes = 1 << 16;
-    LT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+    LT_CHECK(cublasLtMatmulPreferenceSetAttribute(preference,
+                                                  CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                   &workspace_bytes, sizeof workspace_bytes));
     int found = 0;
-    LT_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, 1, &best, &found));
+    LT_CHECK(
+        cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, 1, &best, &found));
     ASSERT_EQ(found, 1);
     void* workspace = nullptr;
     CUDA_CHECK(cudaMalloc(&workspace, workspace_bytes));
     const float alpha = 0.5f;
-    LT_CHECK(cublasLtMatmul(handle, desc, &alpha, A.p, a, B.p, b, &c.beta, D.p, d, D.p, d, &best.algo,
-                            workspace, workspace_bytes, nullptr));
+    LT_CHECK(cublasLtMatmul(handle, desc, &alpha, A.p, a, B.p, b, &c.beta, D.p, d, D.p, d,
+                            &best.algo, workspace, workspace_bytes, nullptr));
     CUDA_CHECK(cudaDeviceSynchronize());
     CUDA_CHECK(cudaFree(workspace));
     cublasLtMatmulPreferenceDestroy(preference);
@@ -96,13 +103,17 @@ void lt_matmul(const LtCase& c, const Array& A, const Array& B, Array& D, Array&
     cublasLtDestroy(handle);
 }
 
-double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
+double gelu(double x) {
+    return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
 // The derivative by central differences; the error is h^2 times the third derivative, < 1e-7 here.
-double gelu_slope(double x) { return (gelu(x + 1e-4) - gelu(x - 1e-4)) / 2e-4; }
+double gelu_slope(double x) {
+    return (gelu(x + 1e-4) - gelu(x - 1e-4)) / 2e-4;
+}
 
 void check_lt(const LtCase& c) {
-    Array A(M * K, c.type, 1), B(K * N, c.type, 2), D(M * N, c.type, 3), bias(std::max(M, N), c.type, 4),
-        aux(M * N, c.type, 5);
+    Array A(M * K, c.type, 1), B(K * N, c.type, 2), D(M * N, c.type, 3),
+        bias(std::max(M, N), c.type, 4), aux(M * N, c.type, 5);
     const std::vector<float> old = D.values;
     lt_matmul(c, A, B, D, bias, aux);
     const std::vector<float> d = D.now(), bias_now = bias.now(), aux_now = aux.now();
@@ -112,16 +123,21 @@ void check_lt(const LtCase& c) {
         return std::fabs(got - want) <= unit * (1 + std::fabs(want)) + 1e-7 * terms;
     };
     std::vector<double> row_sums(M), a_sums(M), b_sums(N);
-    auto op_a = [&](int i, int k) { return double(A.values[c.transpose_a ? i * K + k : k * M + i]); };
-    auto op_b = [&](int k, int j) { return double(B.values[c.transpose_b ? k * N + j : j * K + k]); };
+    auto op_a = [&](int i, int k) {
+        return double(A.values[c.transpose_a ? i * K + k : k * M + i]);
+    };
+    auto op_b = [&](int k, int j) {
+        return double(B.values[c.transpose_b ? k * N + j : j * K + k]);
+    };
     for (int j = 0; j < N; j++)
         for (int i = 0; i < M; i++) {
             double v = 0;
             for (int k = 0; k < K; k++) v += 0.5 * op_a(i, k) * op_b(k, j);
             v += c.beta * old[j * M + i];
             if (c.epilogue & CUBLASLT_EPILOGUE_BIAS) v += bias.values[i];
-            if ((c.epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX)
+            if ((c.epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX) {
                 EXPECT_TRUE(close(aux_now[j * M + i], v, K)) << "aux " << i << ',' << j;
+            }
             if (c.epilogue & CUBLASLT_EPILOGUE_GELU) v = gelu(v);
             if ((c.epilogue & CUBLASLT_EPILOGUE_DGELU) == CUBLASLT_EPILOGUE_DGELU)
                 v *= gelu_slope(aux.values[j * M + i]);
@@ -145,9 +161,9 @@ TEST(sim_cublaslt, every_epilogue_in_both_types) {
     for (cudaDataType type : {CUDA_R_32F, CUDA_R_16BF})
         for (unsigned epilogue :
              {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU,
-              CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-              CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADA,
-              CUBLASLT_EPILOGUE_BGRADB})
+              CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX,
+              CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+              CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB})
             for (int transposes = 0; transposes < 4; transposes++)
                 for (float beta : {0.0f, 1.0f}) {
                     SCOPED_TRACE(testing::Message() << type << " epilogue " << epilogue << " op "
@@ -170,8 +186,9 @@ TEST(sim_cublaslt, what_the_manual_forbids_is_refused) {
     LT_CHECK(cublasLtMatrixLayoutCreate(&b, CUDA_R_32F, K + 1, N, K + 1));
     LT_CHECK(cublasLtMatrixLayoutCreate(&d, CUDA_R_32F, M, N, M));
     int found = 1;
-    EXPECT_EQ(cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, 1, &best, &found),
-              CUBLAS_STATUS_NOT_SUPPORTED);  // K does not fit
+    EXPECT_EQ(
+        cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, 1, &best, &found),
+        CUBLAS_STATUS_NOT_SUPPORTED);  // K does not fit
     EXPECT_EQ(found, 0);
     const int64_t too_wide = 1;
     EXPECT_EQ(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &too_wide, 8),
@@ -183,10 +200,13 @@ TEST(sim_cublaslt, what_the_manual_forbids_is_refused) {
     void* aux = nullptr;
     CUDA_CHECK(cudaMalloc(&aux, 4 * (M + 1) * N));
     LT_CHECK(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, 4));
-    LT_CHECK(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, 8));
-    LT_CHECK(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &odd_ld, 8));
-    EXPECT_EQ(cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, 1, &best, &found),
-              CUBLAS_STATUS_NOT_SUPPORTED);  // "must be divisible by 8"
+    LT_CHECK(
+        cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, 8));
+    LT_CHECK(
+        cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &odd_ld, 8));
+    EXPECT_EQ(
+        cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, d, d, preference, 1, &best, &found),
+        CUBLAS_STATUS_NOT_SUPPORTED);  // "must be divisible by 8"
     CUDA_CHECK(cudaFree(aux));
     cublasLtMatmulPreferenceDestroy(preference);
     for (auto* layout : {a, b, d}) cublasLtMatrixLayoutDestroy(layout);
@@ -278,7 +298,8 @@ TEST(sim_nccl, scatter_gather_broadcast_reduce) {
     EXPECT_TRUE(over_ranks(kRanks, [](int rank, ncclComm_t comm) {
         std::vector<float> all(size_t(n) * kRanks);
         for (size_t i = 0; i < all.size(); i++) all[i] = float(i % 1000) * float(rank + 1);
-        Device<float> in(all), mine(std::vector<float>(n)), gathered(std::vector<float>(all.size()));
+        Device<float> in(all), mine(std::vector<float>(n, -1.0f)),
+            gathered(std::vector<float>(all.size(), -1.0f));
         ncclReduceScatter(in.p, mine.p, n, ncclFloat32, ncclSum, comm, nullptr);
         ncclAllGather(mine.p, gathered.p, n, ncclFloat32, comm, nullptr);
         const std::vector<float> sums = gathered.host();
@@ -308,8 +329,8 @@ TEST(sim_nccl, a_ring_of_sends_in_a_group) {
         return in.host() == std::vector<int>(n, (rank + kRanks - 1) % kRanks);
     }));
 }
-// Rank 0 issues the collective and then waits for a word from rank 1 by other means; rank 1 sends it
-// only after its own part is done. Real NCCL works on meanwhile, so must this.
+// Rank 0 issues the collective and then waits for a word from rank 1 by other means; rank 1 sends
+// it only after its own part is done. Real NCCL works on meanwhile, so must this.
 TEST(sim_nccl, collectives_progress_while_the_host_is_elsewhere) {
     int ready[2];
     ASSERT_EQ(pipe(ready), 0);

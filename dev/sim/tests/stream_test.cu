@@ -159,7 +159,8 @@ TEST_F(Streams, host_threads_may_use_the_api_at_once) {
             for (int i = 0; i < kRounds; i++)
                 launch(add_kernel, 2, 256, 0, CudaStream{s}, p, p, float(t), n);
             std::vector<float> host(n);
-            CUDA_CHECK(cudaMemcpyAsync(host.data(), p, n * sizeof(float), cudaMemcpyDeviceToHost, s));
+            CUDA_CHECK(
+                cudaMemcpyAsync(host.data(), p, n * sizeof(float), cudaMemcpyDeviceToHost, s));
             CUDA_CHECK(cudaStreamSynchronize(s));
             for (float v : host) good[t] += v == float(t * kRounds);
             CUDA_CHECK(cudaFree(p));
@@ -235,7 +236,8 @@ TEST(backend_cuda, a_failed_call_names_kernel_and_step) {
         FAIL() << "device 999 exists";
     } catch (const Error& e) {
         const std::string text = e.what();
-        for (const char* part : {"cudaSetDevice(999)", "cudaErrorInvalidDevice", "add_kernel", "1234"})
+        for (const char* part :
+             {"cudaSetDevice(999)", "cudaErrorInvalidDevice", "add_kernel", "1234"})
             EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
     }
     cuda_note_step(-1);

@@ -69,10 +69,14 @@ __global__ void ldmatrix_kernel(unsigned* out) {
     __syncwarp();
     uint32_t r[kMatrices];
     const void* row = s + lane % (kMatrices * 8) * 8;
-    if constexpr (kMatrices == 4 && kTranspose) ldmatrix_x4_trans(r, row);
-    else if constexpr (kMatrices == 4) ldmatrix_x4(r, row);
-    else if constexpr (kTranspose) ldmatrix_x2_trans(r, row);
-    else ldmatrix_x2(r, row);
+    if constexpr (kMatrices == 4 && kTranspose)
+        ldmatrix_x4_trans(r, row);
+    else if constexpr (kMatrices == 4)
+        ldmatrix_x4(r, row);
+    else if constexpr (kTranspose)
+        ldmatrix_x2_trans(r, row);
+    else
+        ldmatrix_x2(r, row);
     for (int m = 0; m < kMatrices; m++) out[lane * kMatrices + m] = r[m];
 }
 template <bool kTranspose, int kMatrices>
@@ -89,10 +93,18 @@ void check_ldmatrix() {
             EXPECT_EQ(got[lane * kMatrices + m], low | high << 16) << lane << ' ' << m;
         }
 }
-TEST(sim_tensor, ldmatrix_x4) { check_ldmatrix<false, 4>(); }
-TEST(sim_tensor, ldmatrix_x4_trans) { check_ldmatrix<true, 4>(); }
-TEST(sim_tensor, ldmatrix_x2) { check_ldmatrix<false, 2>(); }
-TEST(sim_tensor, ldmatrix_x2_trans) { check_ldmatrix<true, 2>(); }
+TEST(sim_tensor, ldmatrix_x4) {
+    check_ldmatrix<false, 4>();
+}
+TEST(sim_tensor, ldmatrix_x4_trans) {
+    check_ldmatrix<true, 4>();
+}
+TEST(sim_tensor, ldmatrix_x2) {
+    check_ldmatrix<false, 2>();
+}
+TEST(sim_tensor, ldmatrix_x2_trans) {
+    check_ldmatrix<true, 2>();
+}
 
 // The target is NaN from the issue to the wait; groups land in order; an invalid copy gives zeros.
 __global__ void copy_kernel(float* out, const float* x) {

@@ -31,7 +31,6 @@ float butterfly_max(float v, Where at);
 void yield();  // lets other threads run: every loop that spins must call it
 void* dyn_smem();
 unsigned lane_id();
-unsigned active_mask();
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // Bit copies between a value and the 64 bits that collectives carry.
@@ -140,9 +139,6 @@ CUSIM_VOTE(unsigned, __reduce_and_sync, unsigned, And)
 CUSIM_VOTE(unsigned, __reduce_or_sync, unsigned, Or)
 CUSIM_VOTE(unsigned, __reduce_xor_sync, unsigned, Xor)
 #undef CUSIM_VOTE
-inline unsigned __activemask() {
-    return cusim::active_mask();
-}
 
 // Threads run one at a time, so a fence has nothing to order; a compiler must keep its place.
 inline void __threadfence() {

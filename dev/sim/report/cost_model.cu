@@ -1,0 +1,198 @@
+// The ops that the cost report measures: one row each, with the bytes that must move.
+#include "cost_model.h"
+
+#include <functional>
+
+#include "llmc/core/launch.cuh"
+#include "llmc/ops/adamw.h"
+#include "llmc/ops/attention.h"
+#include "llmc/ops/cast.h"
+#include "llmc/ops/classifier.h"
+#include "llmc/ops/embedding.h"
+#include "llmc/ops/gelu.h"
+#include "llmc/ops/layernorm.h"
+#include "llmc/ops/matmul.cuh"
+#include "llmc/ops/matmul.h"
+#include "llmc/ops/reduce_sums.h"
+
+namespace {
+
+constexpr CudaStream kStream{};
+constexpr int kN = 2048, kC = 768;         // two sequences of GPT-2 124M
+constexpr int kV = 50257, kVp = 50304;     // its vocabulary, padded
+constexpr int kRows = 16;                  // of the classifier at a time here
+constexpr int kT = 256, kH = 4, kHS = 64;  // attention
+constexpr size_t kParams = 1 << 18;        // elements of the optimizer's and the sums' arrays
+
+// Device memory that holds zeros: counts do not depend on values.
+class Memory {
+  public:
+    explicit Memory(size_t bytes) : p_(memory_alloc(bytes, "cost model", kStream)), bytes_(bytes) {}
+    ~Memory() { memory_free(p_, bytes_, kStream); }
+    Memory(const Memory&) = delete;
+    template <class T>
+    operator T*() const {
+        return static_cast<T*>(p_);
+    }
+    operator Workspace() const { return {p_, bytes_}; }
+
+  private:
+    void* p_;
+    size_t bytes_;
+};
+
+struct Report {
+    std::string filter;
+    std::vector<Cost> costs;
+
+    // Measures run(); `least` in bytes, 0 for kernels that arithmetic bounds.
+    void row(const std::string& op, const std::string& type, double least,
+             const std::function<void()>& run) {
+        if (op.find(filter) == std::string::npos) return;
+        stream_sync(kStream);
+        cusim::counters_reset();
+        run();
+        stream_sync(kStream);
+        costs.push_back({op, type, least, least > 0, cusim::counters_total()});
+    }
+};
+
+template <class Elem>
+void layernorm_rows(Report& r, const char* type) {
+    const double E = sizeof(Elem), rows = double(kN) * kC * E, stats = 2.0 * kN * 4,
+                 params = kC * E;
+    Memory x(kN * kC * sizeof(Elem)), y(kN * kC * sizeof(Elem)), branch(kN * kC * sizeof(Elem)),
+        residual(kN * kC * sizeof(Elem)), w(kC * sizeof(Elem)), b(kC * sizeof(Elem)), mean(kN * 4),
+        rstd(kN * 4), dw(kC * 4), db(kC * 4),
+        ws(layernorm_backward_workspace_bytes(kN, kC, kStream));
+    r.row("layernorm_forward", type, 2 * rows + stats + 2 * params,
+          [&] { layernorm_forward<Elem>(y, mean, rstd, x, w, b, kN, kC, 1e-5f, kStream); });
+    r.row("residual_layernorm_forward", type, 4 * rows + stats + 2 * params, [&] {
+        residual_layernorm_forward<Elem>(residual, y, mean, rstd, x, branch, w, b, kN, kC, 1e-5f,
+                                         kStream);
+    });
+    // dy, x read, dx written; dw and db read and written.
+    r.row("layernorm_backward", type, 3 * rows + stats + params + 4.0 * kC * 4, [&] {
+        layernorm_backward<Elem>(y, dw, db, x, branch, w, mean, rstd, kN, kC, ws, kStream);
+    });
+    r.row("residual_layernorm_backward", type, 4 * rows + stats + params + 4.0 * kC * 4, [&] {
+        residual_layernorm_backward<Elem>(residual, dw, db, x, branch, w, mean, rstd, kN, kC, ws,
+                                          kStream);
+    });
+}
+
+template <class Elem>
+void elementwise_rows(Report& r, const char* type) {
+    const size_t n = size_t(kN) * kC;
+    Memory x(n * sizeof(Elem)), y(n * sizeof(Elem)), z(n * sizeof(Elem));
+    r.row("gelu_forward", type, 2.0 * n * sizeof(Elem),
+          [&] { gelu_forward<Elem>(y, x, n, kStream); });
+    r.row("gelu_backward", type, 3.0 * n * sizeof(Elem),
+          [&] { gelu_backward<Elem>(z, y, x, n, kStream); });
+}
+
+template <class Elem>
+void embedding_rows(Report& r, const char* type) {
+    constexpr int B = 2, T = kN / B;
+    const double row = kC * sizeof(Elem);
+    std::vector<int> host(kN);
+    for (int i = 0; i < kN; i++) host[i] = i * 24;  // all different
+    Memory tokens(kN * 4), x(kN * kC * sizeof(Elem)), wte(size_t(kVp) * kC * sizeof(Elem)),
+        wpe(T * kC * sizeof(Elem)), dwte(size_t(kVp) * kC * 4), dwpe(T * kC * 4),
+        ws(embedding_backward_workspace_bytes(B, T, kC, kVp, kStream));
+    memory_from_host(tokens, host.data(), kN * 4, kStream);
+    r.row("embedding_forward", type, (2 * kN + T) * row + kN * 4,
+          [&] { embedding_forward<Elem>(x, tokens, wte, wpe, B, T, kC, kStream); });
+    // Gradients of the rows in use are read and written in fp32.
+    r.row("embedding_backward", type, kN * row + kN * 4 + (kN + T) * kC * 8.0,
+          [&] { embedding_backward<Elem>(dwte, dwpe, x, tokens, B, T, kC, kVp, ws, kStream); });
+}
+
+template <class Elem>
+void classifier_rows(Report& r, const char* type) {
+    const double E = sizeof(Elem);
+    Memory logits(size_t(kRows) * kVp * sizeof(Elem)), losses(kRows * 4), targets(kRows * 4);
+    r.row("classifier_forward", type, kRows * (kV * E + 8),
+          [&] { classifier_forward<Elem>(losses, logits, targets, kRows, kV, kVp, kStream); });
+    r.row("classifier_forward_backward", type, kRows * ((kV + kVp) * E + 8), [&] {
+        classifier_forward_backward<Elem>(losses, logits, targets, 1.0f, kRows, kV, kVp, kStream);
+    });
+}
+
+template <class Elem>
+void adamw_row(Report& r, const char* type) {
+    const size_t n = kParams;
+    Memory p(n * 4), low(n * sizeof(Elem)), m(n * 4), v(n * 4), grad(n * 4), scale(4);
+    const float one = 1;
+    memory_from_host(scale, &one, 4, kStream);
+    const bool copies = sizeof(Elem) == 2;
+    const AdamW hyper{1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
+    r.row("adamw_update", type, n * (32.0 + (copies ? 2 : 0)), [&] {
+        adamw_update<Elem>(p, copies ? static_cast<Elem*>(low) : nullptr, m, v, grad, scale, n,
+                           hyper, RoundingKey{}, kStream);
+    });
+}
+
+void sum_rows(Report& r) {
+    const size_t n = kParams;
+    Memory x(n * 4), acc(n * 8), y(n * 2), sum(sizeof(FixedSum)), bad(4);
+    r.row("cast to bf16", "", 6.0 * n,
+          [&] { cast(static_cast<bf16*>(y), static_cast<const float*>(x), n, kStream); });
+    r.row("cast to fp32", "", 6.0 * n,
+          [&] { cast(static_cast<float*>(x), static_cast<const bf16*>(y), n, kStream); });
+    r.row("sum_of_squares", "fp32", 4.0 * n, [&] { sum_of_squares(sum, x, n, kStream); });
+    r.row("sum_of_elements", "fp32", 4.0 * n, [&] { sum_of_elements(sum, x, n, kStream); });
+    r.row("accumulate_fixed", "fp32", 24.0 * n, [&] { accumulate_fixed(acc, x, bad, n, kStream); });
+    r.row("fixed_to_float", "fp32", 20.0 * n, [&] { fixed_to_float(x, acc, n, kStream); });
+}
+
+// Arithmetic bounds these: bank conflicts are what counts.
+template <class Elem>
+void attention_rows(Report& r, const char* type, int HS) {
+    const size_t out_bytes = size_t(kT) * kH * HS * sizeof(Elem);
+    Memory qkv(3 * out_bytes), out(out_bytes), dout(out_bytes), dqkv(3 * out_bytes),
+        lse(kH * kT * 4),
+        ws(std::max(attention_forward_workspace_bytes(1, kT, kH, kH, HS, kStream),
+                    attention_backward_workspace_bytes(1, kT, kH, kH, HS, kStream)));
+    const std::string head = " hd " + std::to_string(HS);
+    r.row("attention_forward" + head, type, 0,
+          [&] { attention_forward<Elem>(out, lse, qkv, 1, kT, kH, kH, HS, ws, kStream); });
+    r.row("attention_backward" + head, type, 0, [&] {
+        attention_backward<Elem>(dqkv, dout, qkv, out, lse, 1, kT, kH, kH, HS, ws, kStream);
+    });
+}
+
+void matmul_rows(Report& r) {
+    constexpr int N = 256, C = 256, OC = 512;
+    Memory x(N * C * 2), w(OC * C * 2), y(N * OC * 2), dw(OC * C * 4), db(OC * 4),
+        ws(matmul_workspace_bytes(N, C, OC, kStream));
+    matmul_path = MatmulPath::Own;
+    r.row("own matmul forward", "bf16", 0,
+          [&] { matmul_forward<bf16>(y, x, w, nullptr, N, C, OC, ws, kStream); });
+    r.row("own matmul backward", "bf16", 0, [&] {
+        matmul_backward_input<bf16>(x, y, w, N, C, OC, ws, kStream);
+        matmul_backward_params<bf16>(dw, db, y, x, N, C, OC, ws, kStream);
+    });
+    matmul_path = MatmulPath::Fused;
+}
+
+}  // namespace
+
+std::vector<Cost> measure_costs(const std::string& filter) {
+    Report r{filter, {}};
+    layernorm_rows<float>(r, "fp32");
+    layernorm_rows<bf16>(r, "bf16");
+    elementwise_rows<float>(r, "fp32");
+    elementwise_rows<bf16>(r, "bf16");
+    embedding_rows<float>(r, "fp32");
+    embedding_rows<bf16>(r, "bf16");
+    classifier_rows<float>(r, "fp32");
+    classifier_rows<bf16>(r, "bf16");
+    adamw_row<float>(r, "fp32");
+    adamw_row<bf16>(r, "bf16");
+    sum_rows(r);
+    for (int HS : {64, 128}) attention_rows<bf16>(r, "bf16", HS);
+    attention_rows<float>(r, "fp32", kHS);
+    matmul_rows(r);
+    return r.costs;
+}
