@@ -10,28 +10,38 @@ archs=${*:-sm_80 sm_89 sm_90}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-status=0
+# compile ARCH SOURCE: leaves the compiler's remarks in $work.
+compile() {
+    local log=$work/${2//\//-}.$1.log
+    "$nvcc" -std=c++20 -O3 -arch="$1" -I. -DLLMC_CUDA -Xptxas -v -Xcompiler -Wall,-Wextra -c "$2" \
+        -o "$log.o" 2> "$log" || mv "$log" "$log.failed"
+}
+export -f compile
+export nvcc work
 for arch in $archs; do
-    for source in llmc/*/*.cu; do
-        case $source in *_test.cu) continue ;; esac
-        log=$work/log
-        if ! $nvcc -std=c++20 -arch="$arch" -I. -DLLMC_CUDA -Xptxas -v -Xcompiler -Wall,-Wextra \
-            -c "$source" -o "$work/object" 2> "$log"; then
-            cat "$log" >&2
-            exit 1
-        fi
-        if grep -i warning "$log" >&2; then status=1; fi
-        # "Compiling entry function 'NAME'", then a line with spills, then one with registers.
-        awk -v arch="$arch" '
-            /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
-            /bytes spill stores/       { for (i = 1; i < NF; i++) if ($(i + 1) == "bytes" && $(i + 2) == "spill") spill += $i }
-            /Used [0-9]+ registers/ {
-                for (i = 1; i < NF; i++) if ($i == "Used") registers = $(i + 1)
-                shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH) + 0 : 0
-                print name "\t" arch "\t" registers "\t" shared "\t" spill + 0
-                spill = 0
-            }' "$log" >> "$work/rows"
-    done
+    find llmc -name '*.cu' ! -name '*_test.cu' | sort | sed "s/^/$arch /"
+done | xargs -P "$(nproc)" -n 2 bash -c 'compile "$@"' _
+
+if ls "$work"/*.failed > /dev/null 2>&1; then
+    cat "$work"/*.failed >&2
+    exit 1
+fi
+status=0
+if grep -i warning "$work"/*.log >&2; then status=1; fi
+for arch in $archs; do
+    # "Compiling entry function 'NAME'", then a line with spills, then one with registers.
+    cat "$work"/*."$arch".log | awk -v arch="$arch" '
+        /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
+        /bytes spill stores/ {
+            for (i = 1; i < NF; i++)
+                if ($(i + 1) == "bytes" && $(i + 2) == "spill") spill += $i
+        }
+        /Used [0-9]+ registers/ {
+            for (i = 1; i < NF; i++) if ($i == "Used") registers = $(i + 1)
+            shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH) + 0 : 0
+            print name "\t" arch "\t" registers "\t" shared "\t" spill + 0
+            spill = 0
+        }' >> "$work/rows"
 done
 
 # One line a kernel: registers for each architecture, shared memory, spilled bytes.

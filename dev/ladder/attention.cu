@@ -142,9 +142,10 @@ void attention_ladder() {
     const int T = 256;
     const float scale = 1 / std::sqrt(float(kHS));
     const std::vector<bf16> qkv = random_bf16(size_t(T) * 3 * kHS, "qkv");
-    std::vector<float> expected(size_t(T) * kHS), lse(T), ws(T);
+    std::vector<float> expected(size_t(T) * kHS), lse(T),
+        scratch(attention_forward_workspace_bytes(1, T, 1, 1, kHS, kCpu) / sizeof(float) + 1);
     attention_forward(expected.data(), lse.data(), widen(qkv).data(), 1, T, 1, 1, kHS,
-                      {ws.data(), T * sizeof(float)}, kCpu);
+                      {scratch.data(), scratch.size() * sizeof(float)}, kCpu);
     const Device<bf16> gqkv(qkv), out(expected.size());
     const Device<float> glse(T), weights(size_t(T) * T);
     const auto clear = [&] {

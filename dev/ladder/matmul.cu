@@ -113,8 +113,10 @@ void matmul_ladder() {
     const int N = 128, K = 128, M = 128;
     const std::vector<bf16> x = random_bf16(size_t(N) * K, "x"),
                             w = random_bf16(size_t(M) * K, "w");
-    std::vector<float> expected(size_t(N) * M);
-    matmul_forward(expected.data(), widen(x).data(), widen(w).data(), nullptr, N, K, M, {}, kCpu);
+    std::vector<float> expected(size_t(N) * M),
+        scratch(matmul_workspace_bytes(N, K, M, kCpu) / sizeof(float) + 1);
+    matmul_forward(expected.data(), widen(x).data(), widen(w).data(), nullptr, N, K, M,
+                   {scratch.data(), scratch.size() * sizeof(float)}, kCpu);
     const Device<bf16> gx(x), gw(w), y(expected.size());
     const auto clear = [&] { memory_zero(y, expected.size() * sizeof(bf16), kCuda); };
     const auto error = [&] { return relative_error(y.host(), expected); };

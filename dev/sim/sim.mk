@@ -4,6 +4,7 @@
 #   make sim-test               runs kernel_tests: *_cuda_test.cu beside the ops, and dev/sim/tests
 #   make sim-faults             runs the planted faults; TEST_DEEP=1 for all modes
 #   make sim-report [OP=name]   the cost table
+#   make sim-schedules          equal bits under other orders of threads, blocks and streams?
 #   SIM_MODE=plain|asan|aubsan|trace|tsan|msan
 # plain   the runtime's own checks
 # asan, aubsan   address sanitizer, with undefined behaviour: host and device code
@@ -19,23 +20,24 @@ SIM_CU   := $(filter-out %_test.cu,$(wildcard llmc/*/*.cu))
 SIM_KERNEL_TEST := $(wildcard llmc/*/*_test.cu dev/sim/tests/*_test.cu) dev/sim/report/cost_model.cu
 SIM_HOST_TEST   := $(wildcard llmc/*/*_test.cpp)
 SIM_RT   := $(filter-out %/trace.cpp %/race.cpp %/count.cpp %/hooks.cpp,$(wildcard dev/sim/src/*.cpp))
-SIM_OBJ_OF = $(patsubst %.cpp,$(SIM_OBJ)/%.o,$(patsubst %.cu,$(SIM_OBJ)/%.cu.o,$(1)))
 
 SIM_CPPFLAGS := -DLLMC_CUDA -DCUSIM -Idev/sim/include
 SIM_RTFLAGS  := -std=c++20 -O2 -g $(WARN) -fno-tree-loop-distribute-patterns -fopenmp
+# -O1 compiles the kernels in a third of the time of -O3. SIM_OPT='-O0 -g3' is for the debugger.
+SIM_OPT ?= -O1
 # A frame pointer makes every report's stack whole; identical kernels must keep their own names.
-SIM_CXXFLAGS  = $(CXXFLAGS) -fno-omit-frame-pointer
+SIM_CXXFLAGS  = $(CXXFLAGS) $(SIM_OPT) -fno-omit-frame-pointer
 SIM_CUFLAGS   = $(SIM_CXXFLAGS) -fno-ipa-icf -Wno-unknown-pragmas
-SIM_CLANG     = $(filter-out -fopenmp,$(SIM_CXXFLAGS)) -O1 -Wno-unknown-pragmas
+SIM_CLANG     = $(filter-out -fopenmp,$(SIM_CXXFLAGS)) -Wno-unknown-pragmas
 SIM_CU_CXX   := $(CXX)
 SIM_RT_CXX   := $(CXX)
 SIM_LDLIBS    = $(LDLIBS)
 ifeq ($(SIM_MODE),asan)
-SIM_SAN      := -O1 -fsanitize=address
+SIM_SAN      := -fsanitize=address
 else ifeq ($(SIM_MODE),aubsan)
-SIM_SAN      := -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
+SIM_SAN      := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 else ifeq ($(SIM_MODE),trace)
-SIM_CUFLAGS  += -O1 -fno-tree-sra -fsanitize=thread -DCUSIM_TRACE
+SIM_CUFLAGS  += -fno-tree-sra -fsanitize=thread -DCUSIM_TRACE
 SIM_RT       := $(wildcard dev/sim/src/*.cpp)
 else ifeq ($(SIM_MODE),tsan)
 SIM_CU_CXX   := clang++
@@ -56,51 +58,79 @@ else ifneq ($(SIM_MODE),plain)
 $(error SIM_MODE=$(SIM_MODE): expected plain, asan, aubsan, trace, tsan or msan)
 endif
 
+# Modes that make test builds and runs besides plain. Each is a make of its own, because all its
+# variables differ.
+SIM_MODES  := plain aubsan trace $(if $(shell command -v clang++),tsan) $(if $(TEST_DEEP),asan msan)
+sim_dir     = $(BUILD)/sim$(if $(filter-out plain,$(1)),-$(1))
+SIM_FAULTS := $(foreach m,$(SIM_MODES),$(call sim_dir,$(m))/faults)
+TEST_BINS  += $(BUILD)/sim/kernel_tests
+$(BUILD)/sim-%/kernel_tests $(BUILD)/sim-%/faults: FORCE | $(BUILD)/sim/kernel_tests $(BUILD)/sim/faults
+	@$(MAKE) --no-print-directory SIM_MODE=$* $(BUILD)/sim-$*/kernel_tests $(BUILD)/sim-$*/faults
+
 sim: $(SIM)/kernel_tests $(SIM)/unit_tests $(patsubst %.cu,$(SIM)/%,$(wildcard train_gpt.cu test_gpt.cu))
 sim-test: $(SIM)/kernel_tests
 	$(SIM)/kernel_tests
-SIM_MODES := plain aubsan trace $(if $(TEST_DEEP),asan tsan msan)
-sim_dir    = $(BUILD)/sim$(if $(filter-out plain,$(1)),-$(1))
-sim-faults:            ## planted faults against what each mode of the simulator must say
-	@set -e; for m in $(SIM_MODES); do $(MAKE) --no-print-directory SIM_MODE=$$m sim-faults-program; done
+sim-faults: $(SIM_FAULTS)  ## planted faults against what each mode of the simulator must say
 	$(PYTHON) dev/sim/faults/run.py $(foreach m,$(SIM_MODES),$(m)=$(call sim_dir,$(m))/faults)
-sim-faults-program: $(SIM)/faults
+sim-schedules:         ## do results depend on the order of threads, blocks, streams?
+	@$(MAKE) --no-print-directory $(SIM)/kernel_tests
+	scripts/sim_schedules.sh $(SIM)/kernel_tests
+ptxas:                 ## registers, shared memory and spills of every kernel (needs nvcc, no GPU)
+	@NVCC='$(NVCC)' scripts/save_table.sh dev/results/ptxas.md ptxas \
+	    "Registers and spills, $$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p')" \
+	    scripts/ptxas_table.sh
+ladder-program: $(SIM)/ladder
 sim-report:            ## bytes moved, sectors and bank conflicts of each kernel, counted in the simulator
 	@$(MAKE) --no-print-directory SIM_MODE=trace $(call sim_dir,trace)/report
-	$(call sim_dir,trace)/report $(OP)
+	@$(if $(OP),,scripts/save_table.sh dev/results/sim_report.md sim-report \
+	    "Bytes, sectors and bank conflicts of the kernels") $(call sim_dir,trace)/report $(OP)
 
-SIM_FLAGS_NOW := $(SIM_CU_CXX) $(SIM_CUFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS) $(SIM_RTFLAGS)
-$(SIM)/flags: FORCE
-	@mkdir -p $(@D); echo '$(SIM_FLAGS_NOW)' | cmp -s - $@ || echo '$(SIM_FLAGS_NOW)' > $@
+# Modes share what they compile alike: the runtime, and host code without a sanitizer.
+SIM_PLAIN_OBJ := $(BUILD)/sim/obj
+SIM_RT_OBJ    := $(if $(filter msan,$(SIM_MODE)),$(SIM_OBJ),$(SIM_PLAIN_OBJ))
+SIM_HOST_OBJ  := $(if $(SIM_SAN),$(SIM_OBJ),$(SIM_PLAIN_OBJ))
 
-$(SIM_OBJ)/dev/sim/src/%.o: dev/sim/src/%.cpp $(SIM)/flags
+SIM_CU_NOW   := $(SIM_CU_CXX) $(SIM_CUFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS)
+SIM_RT_NOW   := $(SIM_RT_CXX) $(SIM_RTFLAGS) -Idev/sim/include -I.
+SIM_HOST_NOW := $(CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS)
+define SIM_FLAGS_FILE
+$(1): FORCE
+	@mkdir -p $$(@D); echo '$(2)' | cmp -s - $$@ || echo '$(2)' > $$@
+endef
+$(eval $(call SIM_FLAGS_FILE,$(SIM_OBJ)/kernel-flags,$(SIM_CU_NOW)))
+$(eval $(call SIM_FLAGS_FILE,$(SIM_RT_OBJ)/runtime-flags,$(SIM_RT_NOW)))
+$(eval $(call SIM_FLAGS_FILE,$(SIM_HOST_OBJ)/host-flags,$(SIM_HOST_NOW)))
+
+$(SIM_RT_OBJ)/dev/sim/src/%.o: dev/sim/src/%.cpp $(SIM_RT_OBJ)/runtime-flags
 	@mkdir -p $(@D)
 	$(call TOLD,compile)
-	$(Q)$(CCACHE) $(SIM_RT_CXX) $(SIM_RTFLAGS) -Idev/sim/include -I. -MMD -MP -c $< -o $@
-$(SIM_OBJ)/%.o: %.cpp $(SIM)/flags
+	$(Q)$(CCACHE) $(SIM_RT_NOW) -MMD -MP -c $< -o $@
+$(SIM_HOST_OBJ)/llmc/%.o: llmc/%.cpp $(SIM_HOST_OBJ)/host-flags
 	@mkdir -p $(@D)
 	$(call TOLD,compile)
 	$(Q)$(CCACHE) $(CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
-$(SIM_OBJ)/%.cu.o: %.cu $(SIM)/flags
+$(SIM_OBJ)/%.cu.o: %.cu $(SIM_OBJ)/kernel-flags
 	@mkdir -p $(@D)
 	$(call TOLD,compile)
-	$(Q)$(CCACHE) $(SIM_CU_CXX) $(SIM_CUFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS) -MMD -MP -x c++ -c $< -o $@
+	$(Q)$(CCACHE) $(SIM_CU_NOW) -MMD -MP -x c++ -c $< -o $@
 
 # It says which build it is.
-$(SIM_OBJ)/llmc/train/version.o: CPPFLAGS += $(SIM_CPPFLAGS)
+$(SIM_HOST_OBJ)/llmc/train/version.o: CPPFLAGS += $(SIM_CPPFLAGS)
 
-SIM_LIB_OBJ  := $(call SIM_OBJ_OF,$(SIM_CPP) $(SIM_CU))
-SIM_RT_OBJ   := $(call SIM_OBJ_OF,$(SIM_RT))
-SIM_KERNEL_TEST_OBJ := $(call SIM_OBJ_OF,$(SIM_KERNEL_TEST))
-SIM_HOST_TEST_OBJ   := $(call SIM_OBJ_OF,$(SIM_HOST_TEST))
-SIM_REPORT_OBJ      := $(call SIM_OBJ_OF,$(wildcard dev/sim/report/*.cu))
-SIM_FAULT_OBJ       := $(call SIM_OBJ_OF,$(wildcard dev/sim/faults/*.cu))
+sim_objects   = $(patsubst %.cu,$(SIM_OBJ)/%.cu.o,$(patsubst llmc/%.cpp,$(SIM_HOST_OBJ)/llmc/%.o,$(1)))
+SIM_LIB_OBJ  := $(call sim_objects,$(SIM_CPP) $(SIM_CU))
+SIM_RUNTIME  := $(SIM_RT:%.cpp=$(SIM_RT_OBJ)/%.o)
+SIM_KERNEL_TEST_OBJ := $(call sim_objects,$(SIM_KERNEL_TEST))
+SIM_HOST_TEST_OBJ   := $(call sim_objects,$(SIM_HOST_TEST))
+SIM_REPORT_OBJ      := $(call sim_objects,$(wildcard dev/sim/report/*.cu))
+SIM_LADDER_OBJ      := $(call sim_objects,$(wildcard dev/ladder/*.cu))
+SIM_FAULT_OBJ       := $(call sim_objects,$(wildcard dev/sim/faults/*.cu))
 SIM_LINK = $(SIM_CU_CXX) $(if $(SIM_LDFLAGS),$(SIM_LDFLAGS),$(CXXFLAGS) $(SIM_SAN)) $(LDFLAGS) -o $@ $^ \
            $(SIM_LDLIBS)
 
 # The kernels and what they stand on: all that the sanitizer modes usually need.
-SIM_OPS_OBJ  := $(filter $(SIM_OBJ)/llmc/core/% $(SIM_OBJ)/llmc/ops/%,$(SIM_LIB_OBJ))
-SIM_CORE_OBJ := $(filter $(SIM_OBJ)/llmc/core/% %/gemm.o,$(SIM_LIB_OBJ))
+SIM_OPS_OBJ  := $(call sim_objects,$(filter llmc/core/% llmc/ops/%,$(SIM_CPP) $(SIM_CU)))
+SIM_CORE_OBJ := $(call sim_objects,$(filter llmc/core/% %/gemm.cpp,$(SIM_CPP) $(SIM_CU)))
 $(SIM)/libops.a: $(SIM_OPS_OBJ)
 $(SIM)/libllmc.a: $(SIM_LIB_OBJ)
 $(SIM)/libops.a $(SIM)/libllmc.a:
@@ -108,15 +138,18 @@ $(SIM)/libops.a $(SIM)/libllmc.a:
 	$(call TOLD,archive)
 	$(Q)ar rcs $@ $^
 
-$(SIM)/kernel_tests: $(SIM_KERNEL_TEST_OBJ) $(SIM_RT_OBJ) $(SIM)/libops.a
-$(SIM)/unit_tests: $(SIM_HOST_TEST_OBJ) $(SIM_KERNEL_TEST_OBJ) $(SIM_RT_OBJ) $(SIM)/libllmc.a
-$(SIM)/train_gpt $(SIM)/test_gpt: $(SIM)/%: $(SIM_OBJ)/%.cu.o $(SIM_RT_OBJ) $(SIM)/libllmc.a
-$(SIM)/faults: $(SIM_FAULT_OBJ) $(SIM_RT_OBJ) $(SIM_CORE_OBJ)
-$(SIM)/report: $(SIM_REPORT_OBJ) $(SIM_RT_OBJ) $(SIM)/libops.a
-$(SIM)/kernel_tests $(SIM)/unit_tests $(SIM)/train_gpt $(SIM)/test_gpt $(SIM)/faults $(SIM)/report:
+$(SIM)/kernel_tests: $(SIM_KERNEL_TEST_OBJ) $(SIM_RUNTIME) $(SIM)/libops.a
+$(SIM)/unit_tests: $(SIM_HOST_TEST_OBJ) $(SIM_KERNEL_TEST_OBJ) $(SIM_RUNTIME) $(SIM)/libllmc.a
+$(SIM)/train_gpt $(SIM)/test_gpt: $(SIM)/%: $(SIM_OBJ)/%.cu.o $(SIM_RUNTIME) $(SIM)/libllmc.a
+$(SIM)/faults: $(SIM_FAULT_OBJ) $(SIM_RUNTIME) $(SIM_CORE_OBJ)
+$(SIM)/report: $(SIM_REPORT_OBJ) $(SIM_RUNTIME) $(SIM)/libops.a
+$(SIM)/ladder: $(SIM_LADDER_OBJ) $(SIM_RUNTIME) $(SIM)/libops.a
+$(SIM)/kernel_tests $(SIM)/unit_tests $(SIM)/train_gpt $(SIM)/test_gpt $(SIM)/faults \
+$(SIM)/report $(SIM)/ladder:
 	$(call TOLD,link)
 	$(Q)$(SIM_LINK) $(if $(filter %_tests %/test_gpt,$@),-lgtest -lgtest_main)
 
-.PHONY: sim sim-test sim-faults sim-faults-program sim-report
--include $(SIM_LIB_OBJ:.o=.d) $(SIM_RT_OBJ:.o=.d) $(SIM_KERNEL_TEST_OBJ:.o=.d)
--include $(SIM_HOST_TEST_OBJ:.o=.d) $(SIM_FAULT_OBJ:.o=.d) $(SIM_REPORT_OBJ:.o=.d)
+.PHONY: sim sim-test sim-faults sim-report sim-schedules ptxas ladder-program
+-include $(SIM_LIB_OBJ:.o=.d) $(SIM_RUNTIME:.o=.d) $(SIM_KERNEL_TEST_OBJ:.o=.d)
+-include $(SIM_HOST_TEST_OBJ:.o=.d) $(SIM_FAULT_OBJ:.o=.d) $(SIM_REPORT_OBJ:.o=.d) \
+         $(SIM_LADDER_OBJ:.o=.d)

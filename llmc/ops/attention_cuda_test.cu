@@ -147,3 +147,13 @@ TEST(attention_cuda, plain_backward_agrees_with_the_cpu) {
     for (const Size z : kPlainSizes) check_backward<float>(z);
     for (const Size z : {kPlainSizes[1], kPlainSizes[2]}) check_backward<bf16>(z);
 }
+// Many tiles of both kinds, several heads.
+TEST(attention_cuda, agrees_with_the_cpu_over_many_tiles) {
+    if (!std::getenv("TEST_DEEP")) GTEST_SKIP() << "make test-deep runs it";
+    for (const Size z : {Size{2, 1000, 3, 3, 64}, Size{1, 777, 4, 2, 128}}) {
+        check_forward<bf16>(z);
+        check_backward<bf16>(z);
+    }
+    check_forward<float>({1, 500, 3, 1, 64});
+    check_backward<float>({1, 500, 3, 1, 64});
+}

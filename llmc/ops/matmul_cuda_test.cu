@@ -10,7 +10,11 @@ struct Size {
     int N, C, OC;
 };
 // Odd, aligned, and beyond one tile of the own product (128 x 128 x 64) in each direction.
-constexpr Size kSizes[] = {{1, 1, 1}, {3, 5, 7}, {24, 64, 40}, {130, 72, 136}, {131, 67, 129}};
+std::vector<Size> sizes() {
+    std::vector<Size> all = {{1, 1, 1}, {3, 5, 7}, {24, 64, 40}, {130, 72, 136}, {131, 67, 129}};
+    if (std::getenv("TEST_DEEP")) all.insert(all.end(), {{300, 768, 2304}, {257, 1600, 400}});
+    return all;
+}
 
 class Path {
   public:
@@ -41,7 +45,7 @@ template <class Elem>
 struct Case {
     int N, C, OC;
     Elems<Elem> x, w, b, dy;
-    Floats xf, wf, bf, dyf;
+    Floats xf, wf, bf, dyf, cpu_scratch;
     explicit Case(Size z)
         : N(z.N),
           C(z.C),
@@ -53,19 +57,21 @@ struct Case {
           xf(widen(x)),
           wf(widen(w)),
           bf(widen(b)),
-          dyf(widen(dy)) {}
+          dyf(widen(dy)),
+          cpu_scratch(matmul_workspace_bytes(N, C, OC, kCpu) / sizeof(float) + 1) {}
+    Workspace cpu_workspace() { return {cpu_scratch.data(), cpu_scratch.size() * sizeof(float)}; }
 };
 
 template <class Elem>
 void check_forward(Size z, bool bias) {
-    const Case<Elem> k(z);
+    Case<Elem> k(z);
     const auto [N, C, OC] = z;
     const size_t n = size_t(N) * OC;
     Floats y(n), act(n), pre(n);
-    matmul_forward(y.data(), k.xf.data(), k.wf.data(), bias ? k.bf.data() : nullptr, N, C, OC, {},
-                   kCpu);
+    matmul_forward(y.data(), k.xf.data(), k.wf.data(), bias ? k.bf.data() : nullptr, N, C, OC,
+                   k.cpu_workspace(), kCpu);
     matmul_gelu_forward(act.data(), pre.data(), k.xf.data(), k.wf.data(),
-                        bias ? k.bf.data() : nullptr, N, C, OC, {}, kCpu);
+                        bias ? k.bf.data() : nullptr, N, C, OC, k.cpu_workspace(), kCpu);
     const Device<Elem> gx(k.x), gw(k.w), gb(k.b);
     const Elem* gbias = bias ? static_cast<const Elem*>(gb) : nullptr;
     Device<Elem> gy(n), gact(n), gpre(n), gact_only(n);
@@ -93,16 +99,17 @@ void check_forward(Size z, bool bias) {
 
 template <class Elem>
 void check_backward(Size z) {
-    const Case<Elem> k(z);
+    Case<Elem> k(z);
     const auto [N, C, OC] = z;
     const auto pre = random_elems<Elem>(size_t(N) * C, "pre");
     const Floats dw0 = random_elems<float>(size_t(OC) * C, "dw"),
                  db0 = random_elems<float>(OC, "db");
     Floats dx(size_t(N) * C), dpre(dx.size()), dw = dw0, db = db0;
-    matmul_backward_input(dx.data(), k.dyf.data(), k.wf.data(), N, C, OC, {}, kCpu);
+    matmul_backward_input(dx.data(), k.dyf.data(), k.wf.data(), N, C, OC, k.cpu_workspace(), kCpu);
     matmul_backward_input_gelu(dpre.data(), k.dyf.data(), k.wf.data(), widen(pre).data(), N, C, OC,
-                               {}, kCpu);
-    matmul_backward_params(dw.data(), db.data(), k.dyf.data(), k.xf.data(), N, C, OC, {}, kCpu);
+                               k.cpu_workspace(), kCpu);
+    matmul_backward_params(dw.data(), db.data(), k.dyf.data(), k.xf.data(), N, C, OC,
+                           k.cpu_workspace(), kCpu);
 
     const Device<Elem> gx(k.x), gw(k.w), gdy(k.dy), gpre(pre);
     Device<Elem> gdx(dx.size()), gdpre(dx.size());
@@ -139,7 +146,7 @@ void check_backward(Size z) {
 TEST(matmul_cuda, forward_agrees_with_the_cpu) {
     for (const MatmulPath path : kPaths) {
         const Path guard(path);
-        for (const Size z : kSizes)
+        for (const Size z : sizes())
             for (bool bias : {true, false}) {
                 SCOPED_TRACE(
                     str(z.N, " x ", z.C, " x ", z.OC, ", bias ", bias, ", path ", int(path)));
@@ -152,7 +159,7 @@ TEST(matmul_cuda, forward_agrees_with_the_cpu) {
 TEST(matmul_cuda, backward_agrees_with_the_cpu_and_adds_to_gradients) {
     for (const MatmulPath path : kPaths) {
         const Path guard(path);
-        for (const Size z : kSizes) {
+        for (const Size z : sizes()) {
             SCOPED_TRACE(str(z.N, " x ", z.C, " x ", z.OC, ", path ", int(path)));
             if (path != MatmulPath::Own) check_backward<float>(z);
             check_backward<bf16>(z);

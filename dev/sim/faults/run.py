@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Runs every planted fault and its twin in the given modes and compares with expected.txt.
 
-usage: run.py [--table] MODE=PROGRAM...     e.g. plain=build/sim/faults trace=build/sim-trace/faults
-Prints the outcomes as a table, every difference, and closes with "N passed, N failed".
+usage: run.py MODE=PROGRAM...     e.g. plain=build/sim/faults trace=build/sim-trace/faults
+Prints what each mode says of each fault as a table, every difference with its output, and closes
+with "N passed, N failed". "-": nothing was reported and the result was right.
 """
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -35,8 +37,7 @@ REPORTS = [
 
 def outcome(program, case, which):
     """Reports and a wrong result are findings; anything else that fails is a crash."""
-    env = dict(os.environ, OMP_NUM_THREADS="1", ASAN_OPTIONS="detect_leaks=0",
-               TSAN_OPTIONS="report_thread_leaks=0")
+    env = dict(os.environ, OMP_NUM_THREADS="1", ASAN_OPTIONS="detect_leaks=0")
     run = subprocess.run([program, case, which], env=env, capture_output=True, text=True,
                          errors="replace", timeout=300)
     text = run.stdout + run.stderr
@@ -61,36 +62,38 @@ def read_expected(path):
 
 
 def main():
-    arguments = [a for a in sys.argv[1:] if a != "--table"]
-    programs = dict(a.split("=", 1) for a in arguments)
-    modes = list(programs)
+    programs = dict(a.split("=", 1) for a in sys.argv[1:])
     expected = read_expected(os.path.join(os.path.dirname(__file__), "expected.txt"))
     first = next(iter(programs.values()))
     cases = subprocess.run([first], capture_output=True, text=True, check=True).stdout.split()
-    passed = failed = 0
-    print(f"{'fault':34}" + "".join(f"{m:10}" for m in modes))
+
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    runs = {(case, mode, which): pool.submit(outcome, program, case, which)
+            for case in cases for mode, program in programs.items() for which in ("wrong", "right")}
+    passed, differences = 0, []
+    print(f"{'fault':34}" + "".join(f"{mode:11}" for mode in programs))
     for case in cases:
-        row, notes = [], []
-        for mode, program in programs.items():
-            found, text = outcome(program, case, "wrong")
+        row = []
+        for mode in programs:
+            found, text = runs[case, mode, "wrong"].result()
             row.append(found)
-            want = expected.get(case, {}).get(mode, "?")
+            want = expected.get(case, {}).get(mode, "missing in expected.txt")
             if found != want:
-                notes.append((f"{mode}: found {found}, expected {want}", text))
-            twin, text = outcome(program, case, "right")
+                differences.append((f"{case}, {mode}: found {found}, expected {want}", text))
+            twin, text = runs[case, mode, "right"].result()
             if twin != "-":
-                notes.append((f"{mode}: the correct twin shows {twin}", text))
+                differences.append((f"{case}, {mode}: the correct twin shows {twin}", text))
             passed += (found == want) + (twin == "-")
-            failed += (found != want) + (twin != "-")
-        print(f"{case:34}" + "".join(f"{c:10}" for c in row), flush=True)
-        for note, text in notes if "--table" not in sys.argv else []:
-            print(f"  {note}\n" + "\n".join("    " + l for l in text.splitlines()[:15]))
-    missing = set(expected) - set(cases)
-    for case in missing:
-        print(f"  {case}: in expected.txt, not in the program")
-    failed += len(missing)
-    print(f"{passed} passed, {failed} failed")
-    return failed != 0
+        print(f"{case:34}" + "".join(f"{found:11}" for found in row).rstrip(), flush=True)
+        if set(row) <= {"-"}:
+            differences.append((f"{case}: no mode finds it", ""))
+
+    differences += [(f"{case}: in expected.txt, not in the program", "")
+                    for case in expected.keys() - set(cases)]
+    for what, text in differences:
+        print(f"\n{what}\n" + "\n".join("    " + line for line in text.splitlines()[:15]))
+    print(f"{passed} passed, {len(differences)} failed")
+    return bool(differences)
 
 
 sys.exit(main())

@@ -10,23 +10,22 @@ int main(int argc, char** argv) {
         return 2;
     }
     const std::vector<Cost> costs = measure_costs(argc > 1 ? argv[1] : "");
-    printf("%-28s %-5s %9s %8s %9s %8s %9s\n", "op", "type", "MB moved", "/ least", "requested",
-           "sectors", "conflicts");
-    printf("%-28s %-5s %9s %8s %9s %8s %9s\n", "", "", "", "", "/ least", "used", "/ access");
+    printf("| %-28s | %-4s | %-8s | %-7s | %-9s | %-7s | %-9s |\n", "op", "type", "MB moved",
+           "/ least", "requested", "sectors", "conflicts");
+    printf("| %-28s | %-4s | %-8s | %-7s | %-9s | %-7s | %-9s |\n", "", "", "", "", "/ least",
+           "used", "/ access");
+    printf("|---|---|---|---|---|---|---|\n");
+    std::string notes;
     for (const Cost& c : costs) {
         const cusim::KernelCounters& k = c.counted;
-        const double requested = double(k.read_requested + k.written_requested);
-        printf("%-28s %-5s %9.3f ", c.op.c_str(), c.type.c_str(), double(k.moved()) / 1e6);
-        if (c.memory_bound)
-            printf("%8.3f %9.3f ", c.moved_over_least(), requested / c.least);
-        else
-            printf("%8s %9s ", "-", "-");
-        printf("%7.1f%% ", 100 * k.sector_efficiency());
-        if (k.shared_accesses)
-            printf("%9.3f\n", k.conflicts_per_access());
-        else
-            printf("%9s\n", "-");
+        printf("| %-28s | %-4s | %8.3f | %6.3f%c | %9.3f | %6.1f%% | %9.3f |\n", c.op.c_str(),
+               c.type.c_str(), double(k.moved()) / 1e6, c.moved_over_least(),
+               c.goal.why.empty() ? ' ' : '*',
+               double(k.read_requested + k.written_requested) / c.least,
+               100 * k.sector_efficiency(), k.conflicts_per_access());
+        if (!c.goal.why.empty()) notes += "\n- " + c.op + " " + c.type + ": " + c.goal.why;
     }
-    if (argc > 1) fputs(cusim::counters_by_line("").c_str(), stdout);
+    if (!notes.empty()) printf("\nMarked *:\n%s\n", notes.c_str());
+    if (argc > 1) printf("\n%s", cusim::counters_by_line("").c_str());
     return 0;
 }

@@ -129,6 +129,7 @@ void tally(const SiteRun& r, const Request& q, KernelRecord& record) {
         total.ideal_wavefronts += ideal;
     } else {
         (r.store ? total.written_requested : total.read_requested) += lanes * r.bytes;
+        total.requests++;
         total.sectors += units;
         total.ideal_sectors += ideal;
     }

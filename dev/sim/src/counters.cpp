@@ -22,6 +22,7 @@ void KernelCounters::add(const KernelCounters& o) {
     written_moved += o.written_moved;
     read_requested += o.read_requested;
     written_requested += o.written_requested;
+    requests += o.requests;
     sectors += o.sectors;
     ideal_sectors += o.ideal_sectors;
     shared_accesses += o.shared_accesses;

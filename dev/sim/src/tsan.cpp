@@ -1,6 +1,8 @@
 // What the thread sanitizer has to be told so that CUDA threads and streams are threads to it.
 #include "tsan.h"
 
+#include <omp.h>
+
 #include <cstdio>
 #include <deque>
 
@@ -11,8 +13,16 @@
 
 extern "C" void cusim_swap(void** save, void* load);
 
+// Threads of OpenMP and of BLAS still live when the program ends.
+extern "C" const char* __tsan_default_options() {
+    return "report_thread_leaks=0";
+}
+
 namespace cusim {
 namespace {
+
+// OpenMP's runtime is not instrumented, so its barriers would look like no order at all.
+[[maybe_unused]] const bool one_host_thread = kTsan && (omp_set_num_threads(1), true);
 
 // Two barrier locks alternate, and 64 of a warp rotate, so that a thread that has run ahead cannot
 // order one that lags. 8 bytes apart: the sanitizer's granule.

@@ -16,7 +16,8 @@ struct KernelCounters {
     // leaves to DRAM. Requested: what the threads asked for, repeats included.
     uint64_t read_moved = 0, written_moved = 0;          // bytes
     uint64_t read_requested = 0, written_requested = 0;  // bytes
-    uint64_t sectors = 0, ideal_sectors = 0;             // over all warp accesses
+    uint64_t requests = 0;                               // one a warp and access
+    uint64_t sectors = 0, ideal_sectors = 0;             // over all requests
     // Shared memory: one wavefront serves what lies in different banks (or in the same word).
     uint64_t shared_accesses = 0, wavefronts = 0, ideal_wavefronts = 0;
 
