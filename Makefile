@@ -101,8 +101,9 @@ $(OBJ)/%.cu.o: %.cu $(BUILD)/flags
 	$(call TOLD,compile)
 	$(Q)$(CCACHE) $(COMPILE_CU) -MMD -MP -c $< -o $@
 
-# Test code itself need not be fast, but should compile fast.
-$(TEST_OBJ): CXXFLAGS += -O1
+# Tests, and code that is rarely run and full of templates (options, JSON), should compile fast.
+$(TEST_OBJ) $(filter %/manifest.o %/run_lock.o %/data_info.o $(OBJ)/llmc/io/checkpoint_% $(OBJ)/llmc/train/%,$(LIB_OBJ)): \
+    CXXFLAGS += -O1
 
 $(BUILD)/libllmc.a: $(LIB_OBJ)
 	@rm -f $@
