@@ -44,7 +44,7 @@ static Exit train(const Options& options, World& world) {
             state.boundary_done = true;
         }
         if (signal || last || (state.step > 0 && due(opt.save_every, state.step)))
-            run_save(run, state, shards, world, *log);
+            run_save(run, state, shards, world, *log, signal || last);
         if (last) return Exit::Done;
         if (signal) return run_stopped(state, signal, *log), Exit::Signalled;
 

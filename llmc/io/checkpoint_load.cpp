@@ -161,7 +161,13 @@ OpenCheckpoint checkpoint_open(const std::string& path, Comm& comm) {
     auto error = agree_on_root(comm, [&] {
         CHECK(path_exists(path), Exit::Usage, str("no checkpoint at ", path), "nothing",
               "a checkpoint or an --out directory");
-        is_out = !path_exists(path + "/" + MANIFEST_FILE) && path_exists(ckpt_dir(path));
+        CHECK(std::filesystem::is_directory(path), Exit::Usage, str("no checkpoint: ", path),
+              "a file", "a checkpoint or an --out directory");
+        const bool manifest = path_exists(path + "/" + MANIFEST_FILE);
+        CHECK(manifest || path_exists(path + "/shards") || path_exists(ckpt_dir(path)), Exit::Usage,
+              str("no checkpoint at ", path), "another directory",
+              "a checkpoint or an --out directory");
+        is_out = !manifest && path_exists(ckpt_dir(path));
     });
     if (error) throw *error;
     comm.broadcast(&is_out, 1, 0);

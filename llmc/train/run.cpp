@@ -133,8 +133,8 @@ RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
 }
 
 template <class Elem, class Stream>
-void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world,
-              Log& log) {
+void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log,
+              bool last_chance) {
     if (run.saved_step == state.step) return;
     const auto begin = std::chrono::steady_clock::now();
     log.sync();
@@ -153,7 +153,10 @@ void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, Wor
                   str("saved ", saved.path, ", ", bytes_text(saved.bytes)));
     } else {
         log.event(int(state.step), "save_failed", {{"reason", saved.reason}},
-                  "NOT SAVED: " + saved.reason + "; training goes on");
+                  "NOT SAVED: " + saved.reason + (last_chance ? "" : "; training goes on"));
+        CHECK(!last_chance, Exit::Resource, str("step ", state.step, " could not be saved"),
+              saved.reason, "",
+              "the same command goes on from the newest checkpoint, once there is room");
     }
 }
 
@@ -197,7 +200,9 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
          str(grouped(opt.batch_tokens), " tokens = ", opt.grad_accum, " x ", opt.micro_batch, " x ",
              opt.seq_len, " on ", world.size, " rank", world.size == 1 ? "" : "s")},
         {"run", str(opt.steps, " steps, ", decimals(epochs, 2), " epochs, ",
-                    state.step ? str("resumed at step ", state.step) : "from the start")},
+                    state.step >= opt.steps ? str("complete at step ", state.step)
+                    : state.step            ? str("resumed at step ", state.step)
+                                            : "from the start")},
         {"device", device_text(opt)},
         {"out", opt.out},
         {"memory", bytes_text(plan.total())}};
@@ -280,11 +285,11 @@ float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shard
     return float(evaluate(gpt, shards, *run.val, samples).loss);
 }
 
-#define RUN_FOR(Elem, Stream)                                                           \
-    template RunState run_start(Run&, Shards<Elem, Stream>&, World&);                   \
-    template void run_save(Run&, const RunState&, Shards<Elem, Stream>&, World&, Log&); \
-    template int64_t run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,       \
-                                       Shards<Elem, Stream>&, World&);                  \
-    template float run_loss(Gpt<Elem, Stream>&, int64_t);                               \
+#define RUN_FOR(Elem, Stream)                                                                 \
+    template RunState run_start(Run&, Shards<Elem, Stream>&, World&);                         \
+    template void run_save(Run&, const RunState&, Shards<Elem, Stream>&, World&, Log&, bool); \
+    template int64_t run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,             \
+                                       Shards<Elem, Stream>&, World&);                        \
+    template float run_loss(Gpt<Elem, Stream>&, int64_t);                                     \
     template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&);
 RUN_FOR(float, CpuStream)

@@ -48,9 +48,10 @@ template <class Elem, class Stream>
 RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world);
 
 // Saves at this step boundary, unless it is saved already. A save that fails is logged, and training
-// goes on.
+// goes on; with last_chance it ends the run: exit code Resource.
 template <class Elem, class Stream>
-void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log);
+void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log,
+              bool last_chance);
 
 // Forward and backward of all micro-batches of the step; returns the number of valid targets of the
 // global batch.

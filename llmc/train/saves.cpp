@@ -42,6 +42,7 @@ CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state,
     meta.model = model_config_to_json(cfg);
     meta.train = run_state_to_json(state);
     meta.train["seq_len"] = opt.seq_len;
+    meta.train["seed"] = opt.seed;
     meta.train["micro_batch"] = opt.micro_batch;
     if (tokenizer) meta.train["tokenizer"] = tokenizer->json();
     meta.layout = {{"ranks", world.size}, {"zero", opt.zero}};
@@ -61,6 +62,10 @@ RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const 
     CHECK(seq_len == opt.seq_len, Exit::Usage,
           from.path + " counts its samples in another --seq-len", str(seq_len), str(opt.seq_len),
           str("--seq-len ", seq_len, ", or start anew with --model ", from.path));
+    const uint64_t seed = meta.train.value("seed", opt.seed);
+    CHECK(seed == opt.seed, Exit::Usage, from.path + " orders its samples by another --seed",
+          str(seed), str(opt.seed),
+          str("--seed ", seed, ", or start anew with --model ", from.path));
     return run_state_from_json(meta.train);
 }
 

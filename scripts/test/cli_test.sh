@@ -69,6 +69,9 @@ sed 's/"n_embd":8/"n_embd":16/' "$tiny" > "$work/wide.json"
 expect "checkpoint of another model" 2 "another model" "n_embd" -- \
     train --data "$data" --model "$work/wide.json" --steps 5
 expect "verify" 0 "state " -- "$gpt" verify "$work/o/ckpt/step-0000000003"
+expect "verify: a file" 2 "no checkpoint" "a file" -- "$gpt" verify "$gpt"
+mkdir "$work/empty"
+expect "verify: another directory" 2 "no checkpoint" "another directory" -- "$gpt" verify "$work/empty"
 expect "verify: nothing there" 2 "nowhere" -- "$gpt" verify "$work/nowhere"
 cp -r "$work/o" "$work/damaged"
 printf 'X' | dd of="$work/damaged/ckpt/step-0000000003/shards/rank-00000.h5" bs=1 seek=5000 \
@@ -107,7 +110,8 @@ full() {
         --seq-len 16 --steps 4 --save-every 2 --data "$data" --out "$work/full/run"
 }
 if unshare -rm true 2> /dev/null; then
-    expect "full disk: the save fails, training goes on" 0 "step 4/4" "NOT SAVED" -- full
+    expect "full disk: a save fails and training goes on, the last one fails and says so" 4 \
+        "training goes on" "step 4/4" "step 4 could not be saved" "hint" -- full
 else
     skip "full disk" "no user namespaces here"
 fi

@@ -112,6 +112,8 @@ expect "checkpoint of another model" 2 "another model" "n_embd" -- \
     "$train_gpt" "${toy[@]}" --model gpt2:d1 --out "$work/whole"
 expect "checkpoint with another --seq-len" 2 "--seq-len" -- \
     "$train_gpt" "${toy[@]}" --seq-len 29 --batch-tokens 174 --out "$work/whole"
+expect "checkpoint with another --seed" 2 "--seed" "found 42" "expected 5" -- \
+    "$train_gpt" "${toy[@]}" --seed 5 --out "$work/whole"
 [ "$(state "$work/whole")" = "$final" ] && ok "the refused checkpoint is intact" || not_ok "the refused checkpoint is intact"
 
 setsid "$train_gpt" "${toy[@]}" --steps 300000 --out "$work/busy" > /dev/null 2>&1 &
@@ -119,6 +121,9 @@ pid=$!
 for _ in $(seq 100); do [ -f "$work/busy/log.jsonl" ] && break; sleep 0.1; done
 expect "a second run on the same --out" 2 "busy" "$pid" -- "$train_gpt" "${toy[@]}" --out "$work/busy"
 kill -KILL $pid; wait $pid 2> /dev/null
+
+# ---- what is complete is said to be
+expect "a run that is complete" 0 "complete at step 60" "!step 60/60" -- "$train_gpt" "${toy[@]}" --out "$work/whole"
 
 # ---- the other commands
 expect "eval" 0 '"val_loss"' -- "$train_gpt" eval --model "$work/whole" --data "$work/d_val_*.bin" --seq-len 31
