@@ -1,17 +1,27 @@
 // test_gpt.cu: the whole model against known answers.
 //
-// Real models with published activations (TEST_DATA) and a resumed against an uninterrupted run.
-// What one op does is tested beside the op: llmc/ops/<op>_test.cpp.
+// Real models with published activations (TEST_DATA); CUDA, on a GPU or in the simulator, against
+// the CPU: logits, loss, every gradient, ten steps, checkpoints that change the device. What one op
+// does is tested beside the op: llmc/ops/<op>_test.cpp.
 #include <gtest/gtest.h>
+
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "llmc/core/rng.h"
+#include "llmc/model/decode.h"
 #include "llmc/model/gpt.h"
 #include "llmc/ops/classifier.h"
+#include "llmc/train/planner.h"
+#include "llmc/train/run.h"
+#include "llmc/train/saves.h"
 
 namespace {
 // A folder of the test data, or "" with the reason printed as a skip by the caller.
@@ -162,3 +172,326 @@ TEST_F(NanoSort, it_sorts) {
         EXPECT_EQ(best, smallest);
     }
 }
+
+// ---- CUDA against the CPU
+#ifdef LLMC_CUDA
+namespace {
+// Tensor cores want heads of 64; everything else of the second one is odd or prime.
+ModelConfig small_config(bool odd) {
+    ModelConfig c;
+    c.name = odd ? "odd" : "small";
+    c.L = 2, c.tied = !odd;
+    if (odd)
+        c.H = c.KV = 3, c.C = 15, c.F = 23, c.V = 37, c.max_T = 41;
+    else
+        c.H = c.KV = 2, c.C = 128, c.F = 512, c.V = 257, c.max_T = 96;
+    c.Vp = vocab_padded(c.V);
+    return c;
+}
+
+// A model on either backend, of the same weights: representable in bf16, so that all backends
+// compute from equal numbers.
+template <class Elem, class Stream>
+struct Model {
+    std::unique_ptr<Comm> comm = comm_self();
+    StreamOwner<Stream> stream;
+    Memory<Stream> memory{stream.get()};
+    ModelConfig cfg;
+    Shards<Elem, Stream> shards;
+    Gpt<Elem, Stream> gpt;
+    int B, T;
+
+    explicit Model(const ModelConfig& c, int B = 2, int T = 33,
+                   Recompute recompute = Recompute::None, ShardsConfig config = {})
+        : cfg(c),
+          shards(param_layout(c), config, *comm, memory),
+          gpt(gpt_create<Elem>(c, B, T, recompute, false, memory)),
+          B(B),
+          T(T) {
+        for (TensorSlice& s : shards.master_slices()) {
+            param_init(s.data, *s.tensor, 0, s.count, 1);
+            // Three times GPT-2's deviation, so that every path has a gradient worth testing.
+            for (int64_t i = 0; i < s.count; i++)
+                s.data[i] = to_float(to_bf16(s.data[i] * (s.tensor->init_std > 0 ? 3.f : 1.f)));
+        }
+        shards.state_from_host(0);
+    }
+    std::vector<int> ids(uint64_t stream_of_ids, int first_row = 0) const {
+        std::vector<int> x;
+        for (int i = first_row * T; i < (first_row + B) * T; i++)
+            x.push_back(int(random_bits(3, stream_of_ids, uint64_t(i)) % unsigned(cfg.V)));
+        return x;
+    }
+    // Rows first_row ... of the one batch that all tests use.
+    void micro_batch(float scale, int first_row = 0) {
+        std::vector<int> targets = ids(1, first_row);
+        if (first_row == 0) targets[1] = kIgnoreTarget;
+        gpt_forward_backward(gpt, shards, ids(0, first_row).data(), targets.data(), scale);
+    }
+    double loss() { return fixed_sum_value(gpt_loss_sum(gpt)); }
+    std::vector<float> gradients(float scale) {
+        gpt_loss_reset(gpt);
+        micro_batch(scale);
+        return floats(shards.grads_acquire(0));
+    }
+    std::vector<float> floats(const float* device) {
+        std::vector<float> x(size_t(shards.layout().size));
+        memory_to_host(x.data(), device, x.size() * sizeof(float), gpt.stream);
+        return x;
+    }
+    std::vector<float> masters() {
+        shards.state_to_host();
+        std::vector<float> x;
+        for (const TensorSlice& s : shards.master_slices())
+            x.insert(x.end(), s.data, s.data + s.count);
+        return x;
+    }
+    void steps(int n, const AdamW& hyper, float scale) {
+        for (int t = 1; t <= n; t++) {
+            gpt_loss_reset(gpt);
+            micro_batch(scale);
+            shards.reduce();
+            shards.clip(1, gpt.loss_sum);
+            AdamW h = hyper;
+            h.t = t;
+            shards.step(h);
+            shards.gather();
+        }
+    }
+};
+using Cpu = Model<float, CpuStream>;
+
+double length(const float* x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += double(x[i]) * double(x[i]);
+    return std::sqrt(sum);
+}
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+    std::vector<float> d(a.size());
+    for (size_t i = 0; i < a.size(); i++) d[i] = a[i] - b[i];
+    return length(d.data(), int64_t(d.size()));
+}
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// How far a tensor may be from the CPU's, as a share of its length. A gradient has passed through a
+// chain of at most 12 operations a layer forward, as many backward, and 4 around the head: 52 here.
+//   fp32: an operation sums up to n = 512 products in another order than the CPU's, which moves the
+//         result by about sqrt(n) 2^-24 of its length (Higham 2002, section 2.8: random signs).
+//   bf16: sums are fp32; each operation stores its result with a relative error of up to 2^-9,
+//         1/sqrt(3) of that on average.
+// Errors of different operations are independent, so lengths add as squares: sqrt(52). Norms keep
+// the stream's scale, so no operation enlarges what enters it much; a factor of 3 covers that.
+template <class Elem>
+double share() {
+    const double one =
+        std::is_same_v<Elem, float> ? std::sqrt(512.0) * 0x1p-24 : 0x1p-9 / std::sqrt(3.0);
+    return 3 * std::sqrt(52.0) * one;
+}
+}  // namespace
+
+template <class Elem>
+struct gpt_cuda : testing::Test {
+    using Gpu = Model<Elem, CudaStream>;
+    void SetUp() override {
+        if (cuda_device_count() == 0) GTEST_SKIP() << cuda_absence();
+    }
+};
+using ElemTypes = testing::Types<float, bf16>;
+TYPED_TEST_SUITE(gpt_cuda, ElemTypes);
+
+TYPED_TEST(gpt_cuda, logits_loss_and_every_gradient_are_the_cpus) {
+    const double tol = share<TypeParam>();
+    for (bool odd : {false, true}) {
+        const ModelConfig c = small_config(odd);
+        Cpu cpu(c);
+        typename TestFixture::Gpu gpu(c);
+        const float scale = 1.f / 65;
+        const std::vector<float> expected = cpu.gradients(scale), found = gpu.gradients(scale);
+
+        // The loss is a mean of 65 errors, each at most that of a logit.
+        EXPECT_NEAR(gpu.loss() / 65, cpu.loss() / 65, tol * cpu.loss() / 65) << c.name;
+        EXPECT_GT(cpu.loss() / 65, 3);
+        for (const ParamBlock& b : cpu.shards.layout().blocks)
+            for (const ParamTensor& t : b.tensors) {
+                const float *e = &expected[size_t(b.offset + t.offset)],
+                            *f = &found[size_t(b.offset + t.offset)];
+                const double size = length(e, t.size);
+                EXPECT_GT(size, 0) << t.name;
+                EXPECT_LE(distance({e, e + t.size}, {f, f + t.size}), tol * size)
+                    << c.name << " " << t.name;
+                for (int64_t i = t.count(); i < t.size; i++)
+                    ASSERT_EQ(f[i], 0.f) << "padding of " << t.name;
+            }
+
+        // Logits of the last position.
+        std::vector<float> le(size_t(c.V)), lf(size_t(c.V));
+        gpt_logits(cpu.gpt, cpu.shards, 2 * 33 - 1, le.data());
+        gpt_logits(gpu.gpt, gpu.shards, 2 * 33 - 1, lf.data());
+        EXPECT_LE(distance(le, lf), tol * length(le.data(), c.V)) << c.name;
+    }
+}
+
+// AdamW divides by the root of the mean square; an eps of the gradients' size keeps the quotient
+// smooth, d step <= lr / eps d g. Movement and error are then both sums over the steps of lr / eps
+// times the gradient, so the error keeps its share of the movement; that later gradients are taken
+// at slightly different weights is worth another factor of 2.
+TYPED_TEST(gpt_cuda, ten_optimizer_steps_go_where_the_cpu_goes) {
+    const ModelConfig c = small_config(false);
+    const AdamW hyper{0.02f, 0.9f, 0.95f, 0.02f, 0.1f, 1};
+    Cpu cpu(c);
+    typename TestFixture::Gpu gpu(c);
+    const std::vector<float> start = cpu.masters();
+    cpu.steps(10, hyper, 1.f / 65);
+    gpu.steps(10, hyper, 1.f / 65);
+    const std::vector<float> expected = cpu.masters(), found = gpu.masters();
+    const double moved = distance(expected, start);
+    EXPECT_GT(moved, 0.1);
+    EXPECT_LE(distance(expected, found), 2 * share<TypeParam>() * moved);
+    EXPECT_LT(cpu.loss() / 65, 5);  // from ln 257 = 5.5
+    EXPECT_NEAR(gpu.loss() / 65, cpu.loss() / 65, 2 * share<TypeParam>() * cpu.loss() / 65);
+    EXPECT_NEAR(gpu.shards.norm(), cpu.shards.norm(),
+                4 * share<TypeParam>() * double(cpu.shards.norm()));
+}
+
+TYPED_TEST(gpt_cuda, recomputing_changes_no_bit) {
+    for (bool odd : {false, true}) {
+        typename TestFixture::Gpu none(small_config(odd));
+        const std::vector<float> kept = none.gradients(0.1f);
+        for (Recompute r : {Recompute::Selective, Recompute::Block}) {
+            typename TestFixture::Gpu other(small_config(odd), 2, 33, r);
+            EXPECT_TRUE(same_bits(other.gradients(0.1f), kept)) << int(r);
+        }
+    }
+}
+
+TYPED_TEST(gpt_cuda, micro_batches_add_up_in_any_order) {
+    const ModelConfig c = small_config(false);
+    typename TestFixture::Gpu whole(c);
+    whole.micro_batch(0.1f);
+    whole.shards.clip(0, whole.gpt.loss_sum);
+    ShardsConfig two;
+    two.micro_batches = 2;
+    const auto run = [&](int first, int second) {
+        typename TestFixture::Gpu m(c, 1, 33, Recompute::None, two);
+        m.micro_batch(0.1f, first);
+        m.micro_batch(0.1f, second);
+        m.shards.clip(0, m.gpt.loss_sum);
+        const float norm = m.shards.norm();
+        m.shards.step({0.1f, 0.9f, 0.95f, 1e-8f, 0.1f, 1});
+        return std::pair(norm, m.masters());
+    };
+    const auto [n01, p01] = run(0, 1);
+    const auto [n10, p10] = run(1, 0);
+    EXPECT_EQ(n01, n10);
+    EXPECT_TRUE(same_bits(p01, p10));
+    EXPECT_NEAR(n01, whole.shards.norm(), share<TypeParam>() * double(n01));
+    EXPECT_GT(n01, 0);
+}
+
+TYPED_TEST(gpt_cuda, a_short_sequence_leaves_later_positions_alone) {
+    const ModelConfig c = small_config(false);
+    Cpu cpu(c, 2, 7);
+    typename TestFixture::Gpu gpu(c, 2, 7);
+    const std::vector<float> expected = cpu.gradients(0.1f), found = gpu.gradients(0.1f);
+    EXPECT_LE(distance(expected, found),
+              share<TypeParam>() * length(expected.data(), int64_t(expected.size())));
+    const ParamTensor& wpe = gpu.shards.layout().blocks[0].tensors[1];
+    for (int64_t i = 7 * c.C; i < wpe.count(); i++)
+        ASSERT_EQ(found[size_t(wpe.offset + i)], 0.f) << i;
+}
+
+// What the GPU writes to disk is what the CPU reads, and back: equal hashes.
+TYPED_TEST(gpt_cuda, a_checkpoint_travels_between_devices) {
+    const ModelConfig c = small_config(true);
+    const std::string dir = testing::TempDir() + "gpt_cuda_" + std::to_string(getpid());
+    const auto save = [&](auto& model, const std::string& name) {
+        model.shards.state_to_host();
+        CheckpointMeta meta;
+        meta.run_id = "test", meta.step = 1;
+        Saves saves;
+        std::filesystem::create_directories(dir + name);
+        const SaveResult r = checkpoint_save(
+            dir + name, meta, state_pieces(model.shards, Groups::All), *model.comm, saves);
+        EXPECT_TRUE(r.ok) << r.reason;
+        return r.state;
+    };
+    const auto load = [&](auto& model, const std::string& name, int64_t updates) {
+        checkpoint_read(checkpoint_open(dir + name, *model.comm),
+                        state_pieces(model.shards, Groups::All), *model.comm);
+        model.shards.state_from_host(updates);
+    };
+    const AdamW hyper{0.02f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
+    Cpu first(c), last(c);
+    typename TestFixture::Gpu middle(c);
+    first.steps(3, hyper, 1.f / 65);
+    const std::string cpu = save(first, "_cpu");
+    load(middle, "_cpu", 3);
+    EXPECT_EQ(save(middle, "_gpu"), cpu);
+    load(last, "_gpu", 3);
+    EXPECT_EQ(save(last, "_again"), cpu);
+    // And it is the model that goes on, not only its numbers.
+    middle.steps(1, hyper, 1.f / 65), last.steps(1, hyper, 1.f / 65);
+    EXPECT_NEAR(middle.loss(), last.loss(), share<TypeParam>() * last.loss());
+    EXPECT_NE(save(middle, "_next"), cpu);
+    for (const char* name : {"_cpu", "_gpu", "_again", "_next"})
+        std::filesystem::remove_all(dir + name);
+}
+
+// The plan is what a run allocates, to the byte.
+TYPED_TEST(gpt_cuda, the_plan_equals_what_a_run_allocates) {
+    World world = world_init();
+    const ModelConfig cfg = model_config("gpt2:d2", 300);
+    for (int accumulate : {1, 3})
+        for (Recompute recompute : {Recompute::None, Recompute::Block}) {
+            Options opt;
+            opt.device = Device::Cuda;
+            opt.dtype = std::is_same_v<TypeParam, bf16> ? Dtype::BF16 : Dtype::F32;
+            opt.micro_batch = 2, opt.seq_len = 33, opt.recompute = recompute;
+            opt.batch_tokens = int64_t(accumulate) * 2 * 33;
+            opt.sample_every = 10, opt.prompt = "abc";
+            options_derive(opt, cfg.max_T, 1);
+            const MemoryPlan plan = plan_memory(opt, cfg, world);
+
+            const CudaStream s;
+            const size_t device = memory_in_use(s), host = memory_in_use(CpuStream{});
+            Memory<CudaStream> memory{s};
+            Shards<TypeParam, CudaStream> shards(param_layout(cfg), shards_config(opt), *world.dp,
+                                                 memory);
+            gpt_create<TypeParam>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
+            const SamplingRoom room = sampling_room(opt, cfg);
+            Decoder<TypeParam, CudaStream>(cfg, room.capacity, room.batch, memory);
+            EXPECT_EQ(int64_t(memory_in_use(s) - device), plan.total());
+            EXPECT_EQ(int64_t(memory_in_use(CpuStream{}) - host), plan.total("host"));
+        }
+}
+
+// Generation on a GPU runs the whole text again; the CPU keeps a cache. Same logits.
+TYPED_TEST(gpt_cuda, decoding_gives_the_logits_of_the_cpu) {
+    const ModelConfig c = small_config(false);
+    Cpu cpu(c);
+    typename TestFixture::Gpu gpu(c);
+    Decoder<float, CpuStream> cached(c, 20, 8, cpu.memory);
+    Decoder<TypeParam, CudaStream> again(c, 20, 8, gpu.memory);
+    const std::vector<int> text = cpu.ids(0);
+    for (int at = 0, n = 3; at < 20; at += n, n = 17) {
+        const float* e = cached.feed(cpu.shards, text.data() + at, n);
+        const float* f = again.feed(gpu.shards, text.data() + at, n);
+        EXPECT_LE(distance({e, e + c.V}, {f, f + c.V}), share<TypeParam>() * length(e, c.V));
+        EXPECT_EQ(again.used(), cached.used());
+    }
+}
+
+TEST(cuda_absence, names_the_reason) {
+    const int no_device = 100, insufficient = 35;
+    EXPECT_EQ(cuda_absence(insufficient, "", 0, 13000), "no NVIDIA driver on this machine");
+    EXPECT_EQ(cuda_absence(insufficient, "", 11040, 13000),
+              "the NVIDIA driver is too old: it serves CUDA 11.4, this build needs 13.0");
+    EXPECT_NE(cuda_absence(no_device, "", 13000, 13000).find("CUDA_VISIBLE_DEVICES"),
+              std::string::npos);
+    EXPECT_NE(cuda_absence(803, "cudaErrorSystemDriverMismatch", 13000, 13000)
+                  .find("cudaErrorSystemDriverMismatch"),
+              std::string::npos);
+}
+#endif

@@ -10,6 +10,7 @@
 //   llmc/parallel/shards.h   who holds which slice of parameters, gradients and moments
 //   llmc/train/run_state.h   what a step may do to the weights
 #include "llmc/train/commands.h"
+#include "llmc/train/device.h"
 #include "llmc/train/run.h"
 #include "llmc/train/schedule.h"
 #include "llmc/train/signals.h"
@@ -23,11 +24,12 @@ static Exit train(const Options& options, World& world) {
     const Options& opt = run.opt;
 
     // All memory of the run.
-    Memory<Stream> memory{Stream{}};
+    const StreamOwner<Stream> stream;
+    Memory<Stream> memory{stream.get()};
     Shards<Elem, Stream> shards(param_layout(run.cfg), shards_config(opt), *world.dp, memory);
     auto gpt =
         gpt_create<Elem>(run.cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
-    Samples samples(run, memory);
+    Samples<Elem, Stream> samples(run, memory);
     RunState state = run_start(run, shards, world);
     const std::unique_ptr<Log> log = run_log(run, state, memory.plan(), world);
 
@@ -50,6 +52,7 @@ static Exit train(const Options& options, World& world) {
 
         // One step.
         const StepTimer timer;
+        cuda_note_step(state.step + 1);
         const float lr = learning_rate(opt, int(state.step));
         const int64_t targets = run_micro_batches(run, state, gpt, shards, world);
         shards.reduce();
@@ -73,11 +76,13 @@ static Exit train(const Options& options, World& world) {
 int main(int argc, char** argv) {
     World world = world_init();
     return report_errors(world, [&] {
-        const Options opt = options_parse(argc, argv);
-        device_setup(opt);
+        Options opt = options_parse(argc, argv);
+        device_setup(opt, world);
         switch (opt.command) {
             case Command::Train:
-                return train<float, CpuStream>(opt, world);
+                return on_device(opt, [&]<class Elem, class Stream>() {
+                    return train<Elem, Stream>(opt, world);
+                });
             case Command::Plan:
                 return plan_run(opt, world);
             case Command::Tokenize:

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 // LLMC_CUDA is set by the Makefile for CUDA builds and for the host simulator. FOR_CUDA(text) is
 // text there and nothing elsewhere: templates over streams name their CUDA instances with it.
@@ -52,9 +53,44 @@ void stream_sync(CudaStream s);
 
 // Bytes that memory_alloc has handed out and memory_free has not taken back.
 size_t memory_in_use(CpuStream s);
+size_t memory_in_use(CudaStream s);
 
+// A stream of its own, for as long as the object lives.
+template <class Stream>
+class StreamOwner;
+template <>
+class StreamOwner<CpuStream> {
+  public:
+    CpuStream get() const { return {}; }
+};
+template <>
+class StreamOwner<CudaStream> {
+  public:
+    StreamOwner();
+    ~StreamOwner();
+    StreamOwner(const StreamOwner&) = delete;
+    StreamOwner& operator=(const StreamOwner&) = delete;
+    CudaStream get() const { return stream_; }
+
+  private:
+    CudaStream stream_;
+};
+
+// ---- the machine's GPUs; in a CPU build there are none
 // Number of usable CUDA devices; 0 in a CPU build, without a driver, or on any error.
 int cuda_device_count();
+// Why there are none: no driver, a driver older than this build, no GPU, ...
+std::string cuda_absence();
+std::string cuda_absence(int error, const char* name, int driver, int runtime);
+// The calling thread's work goes to this device from now on.
+void cuda_device_use(int device);
+
+struct CudaDevice {
+    std::string name;
+    int arch = 0;  // compute capability 9.0 is 90
+    size_t memory = 0;
+};
+CudaDevice cuda_device();
 
 // Names the training step in the message of a CUDA error. No-op in a CPU build.
 void cuda_note_step(int64_t step);

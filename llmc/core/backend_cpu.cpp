@@ -42,5 +42,12 @@ void stream_sync(CpuStream) {}
 int cuda_device_count() {
     return 0;
 }
+std::string cuda_absence() {
+    return "a build without CUDA";
+}
+void cuda_device_use(int) {}
+CudaDevice cuda_device() {
+    return {};
+}
 void cuda_note_step(int64_t) {}
 #endif

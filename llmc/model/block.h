@@ -43,6 +43,20 @@ void block_forward(LayerActs<Elem>& a, Activations<Elem>& all, const Elem* res_i
     matmul_forward(all.branch, a.act, p.fcprojw, p.fcprojb, N, F, C, all.ws, s);
 }
 
+// Selective recompute remakes the MLP's activation. The CPU's forward took the GELU of `pre`, so that is
+// done again. cuBLASLt's epilogue took it of what `pre` was before it was rounded and stored: there the
+// product has to run again for the same bits.
+template <class Elem>
+void block_activation_again(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParams<Elem>&,
+                            const ModelConfig& c, CpuStream s) {
+    gelu_forward(a.act, a.pre, size_t(all.B) * all.T * c.F, s);
+}
+template <class Elem>
+void block_activation_again(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParams<Elem>& p,
+                            const ModelConfig& c, CudaStream s) {
+    matmul_gelu_forward(a.act, a.pre, a.ln2, p.fcw, p.fcb, all.B * all.T, c.C, c.F, all.ws, s);
+}
+
 // all.dres: in, the gradient of the layer's output; out, of its input (res1).
 template <class Elem, class Stream>
 void block_backward(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParams<Elem>& p,
@@ -56,8 +70,8 @@ void block_backward(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParam
         layernorm_forward(a.ln1, a.mean1, a.rstd1, a.res1, p.ln1w, p.ln1b, N, C, c.eps, s);
         block_body(a, all, p, c, s);
     } else if (recompute == Recompute::Selective) {
-        gelu_forward(a.act, a.pre, size_t(N) * F, s);
         layernorm_forward(a.ln2, a.mean2, a.rstd2, a.res2, p.ln2w, p.ln2b, N, C, c.eps, s);
+        block_activation_again(a, all, p, c, s);
         layernorm_forward(a.ln1, a.mean1, a.rstd1, a.res1, p.ln1w, p.ln1b, N, C, c.eps, s);
     }
 

@@ -9,7 +9,9 @@
 #include "llmc/ops/layernorm.h"
 #include "llmc/ops/matmul.h"
 
-Decoder::Decoder(const ModelConfig& cfg, int capacity, int batch, Memory<CpuStream>& memory)
+// ---- the CPU's
+Decoder<float, CpuStream>::Decoder(const ModelConfig& cfg, int capacity, int batch,
+                                   Memory<CpuStream>& memory)
     : cfg_(cfg), capacity_(std::min(capacity, cfg.max_T)), batch_(std::min(batch, capacity_)) {
     const int64_t n = batch_, C = cfg.C;
     auto floats = [&](const char* name, int64_t count) {
@@ -31,7 +33,8 @@ Decoder::Decoder(const ModelConfig& cfg, int capacity, int batch, Memory<CpuStre
     ws_ = memory.workspace("generation", scratch);
 }
 
-const float* Decoder::feed(Shards<float, CpuStream>& shards, const int* tokens, int n) {
+const float* Decoder<float, CpuStream>::feed(Shards<float, CpuStream>& shards, const int* tokens,
+                                             int n) {
     assert(n >= 1 && used_ + n <= capacity_);
     for (int done = 0; done < n; done += batch_)
         feed_batch(shards, tokens + done, std::min(batch_, n - done));
@@ -52,7 +55,8 @@ const float* Decoder::feed(Shards<float, CpuStream>& shards, const int* tokens, 
 }
 
 // All layers for n <= batch tokens; leaves their residual stream in res_.
-void Decoder::feed_batch(Shards<float, CpuStream>& shards, const int* tokens, int n) {
+void Decoder<float, CpuStream>::feed_batch(Shards<float, CpuStream>& shards, const int* tokens,
+                                           int n) {
     const CpuStream s;
     const ModelConfig& c = cfg_;
     const int C = c.C, HS = c.HS(), QKV = c.QKV(), kv = c.KV * HS;
@@ -90,3 +94,33 @@ void Decoder::feed_batch(Shards<float, CpuStream>& shards, const int* tokens, in
     }
     used_ += n;
 }
+
+// ---- CUDA's: sequences of a multiple of so many tokens, for aligned kernels
+constexpr int kStride = 16;
+
+static int padded(const ModelConfig& c, int n) {
+    return std::min((n + kStride - 1) / kStride * kStride, c.max_T);
+}
+
+template <class Elem>
+Decoder<Elem, CudaStream>::Decoder(const ModelConfig& cfg, int capacity, int,
+                                   Memory<CudaStream>& memory)
+    : capacity_(std::min(capacity, cfg.max_T)),
+      gpt_(gpt_create<Elem>(cfg, 1, padded(cfg, capacity_), Recompute::Block, true, memory)),
+      logits_(size_t(cfg.V)) {}
+
+template <class Elem>
+const float* Decoder<Elem, CudaStream>::feed(Shards<Elem, CudaStream>& shards, const int* tokens,
+                                             int n) {
+    assert(n >= 1 && used() + n <= capacity_);
+    text_.insert(text_.end(), tokens, tokens + n);
+    // Attention looks back only, so what fills the sequence up changes nothing before it.
+    std::vector<int> filled = text_;
+    gpt_.acts.T = padded(gpt_.cfg, used());
+    filled.resize(size_t(gpt_.acts.T), 0);
+    gpt_forward(gpt_, shards, filled.data());
+    gpt_logits(gpt_, shards, used() - 1, logits_.data());
+    return logits_.data();
+}
+
+FOR_CUDA(template class Decoder<float, CudaStream>; template class Decoder<bf16, CudaStream>;)

@@ -1,14 +1,18 @@
-// llmc/model/decode.h: next-token logits with a key/value cache, for generation.
+// llmc/model/decode.h: next-token logits, for generation.
 //
-// Runs on the CPU, on fp32 parameters. Feeding n tokens at once (the prompt) or one by one gives the
-// same logits up to the order of GEMM sums.
+// The CPU keeps the keys and values of all tokens in a cache: feeding n tokens at once (the prompt)
+// or one by one gives the same logits up to the order of GEMM sums. A GPU runs the text again from
+// its beginning through the kernels of training: some milliseconds a token, and no kernels of its
+// own.
 #pragma once
 #include "llmc/core/memory.h"
-#include "llmc/model/activations.h"
-#include "llmc/model/parameters.h"
-#include "llmc/parallel/shards.h"
+#include "llmc/model/gpt.h"
 
-class Decoder {
+template <class Elem, class Stream>
+class Decoder;
+
+template <>
+class Decoder<float, CpuStream> {
   public:
     // Plans or allocates caches for `capacity` positions (at most cfg.max_T) and scratch for
     // `batch` tokens fed at once.
@@ -35,4 +39,21 @@ class Decoder {
     float *keys_, *values_;      // (L, capacity, KV*HS)
     float* logits_;              // (Vp)
     Workspace ws_;
+};
+
+// The same interface; `batch` is not needed.
+template <class Elem>
+class Decoder<Elem, CudaStream> {
+  public:
+    Decoder(const ModelConfig& cfg, int capacity, int batch, Memory<CudaStream>& memory);
+    void reset() { text_.clear(); }
+    int used() const { return int(text_.size()); }
+    int capacity() const { return capacity_; }
+    const float* feed(Shards<Elem, CudaStream>& shards, const int* tokens, int n);
+
+  private:
+    int capacity_;
+    Gpt<Elem, CudaStream> gpt_;  // one sequence of `capacity` tokens, rounded up
+    std::vector<int> text_;
+    std::vector<float> logits_;  // (V)
 };

@@ -42,7 +42,7 @@ TEST(decode, cached_logits_equal_the_full_forward) {
         // Chunks of every kind: one token, several, more than the scratch holds.
         for (const std::vector<int>& cuts : {std::vector<int>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
                                              std::vector<int>{4, 1, 6}, std::vector<int>{11}}) {
-            Decoder decoder(c, T, 4, memory);
+            Decoder<float, CpuStream> decoder(c, T, 4, memory);
             int t = 0;
             for (int n : cuts) {
                 const float* logits = decoder.feed(shards, tokens.data() + t, n);

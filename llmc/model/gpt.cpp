@@ -52,6 +52,22 @@ static Elem* head_matrix(const ParamLayout& layout, Elem* embedding, Elem* head)
 }
 
 template <class Elem, class Stream>
+void gpt_logits(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, int64_t n, float* logits) {
+    const ModelConfig& c = g.cfg;
+    Activations<Elem>& a = g.acts;
+    const int h = head_block(c);
+    const Elem* lmw =
+        head_matrix(shards.layout(), shards.params_acquire(0), shards.params_acquire(h));
+    const Elem* none = nullptr;
+    matmul_forward(a.logits, a.lnf + n * c.C, lmw, none, 1, c.C, c.Vp, a.ws, g.stream);
+    shards.params_release(h);
+    shards.params_release(0);
+    std::vector<Elem> row(size_t(c.V));
+    memory_to_host(row.data(), a.logits, row.size() * sizeof(Elem), g.stream);
+    for (size_t v = 0; v < row.size(); v++) logits[v] = to_float(row[v]);
+}
+
+template <class Elem, class Stream>
 void gpt_forward_loss(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* tokens,
                       const int* targets) {
     const ModelConfig& c = g.cfg;
@@ -147,6 +163,7 @@ FixedSum gpt_loss_sum(Gpt<Elem, Stream>& g) {
     template Gpt<Elem, Stream> gpt_create(const ModelConfig&, int, int, Recompute, bool,      \
                                           Memory<Stream>&);                                   \
     template void gpt_forward(Gpt<Elem, Stream>&, Shards<Elem, Stream>&, const int*);         \
+    template void gpt_logits(Gpt<Elem, Stream>&, Shards<Elem, Stream>&, int64_t, float*);     \
     template void gpt_forward_loss(Gpt<Elem, Stream>&, Shards<Elem, Stream>&, const int*,     \
                                    const int*);                                               \
     template void gpt_forward_backward(Gpt<Elem, Stream>&, Shards<Elem, Stream>&, const int*, \

@@ -36,6 +36,12 @@ void gpt_forward_loss(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const 
 template <class Elem, class Stream>
 void gpt_forward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* tokens);
 
+// After gpt_forward: the logits of row n, in host memory.
+template <class Elem, class Stream>
+void gpt_logits(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, int64_t n,
+                float* logits  // (V)  =
+);
+
 template <class Elem, class Stream>
 void gpt_loss_reset(Gpt<Elem, Stream>& g);
 // The exact sum of losses since the reset; waits for the stream.

@@ -12,6 +12,7 @@
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/llmc_model.h"
 #include "llmc/io/run_lock.h"
+#include "llmc/train/device.h"
 #include "llmc/train/evaluate.h"
 #include "llmc/train/planner.h"
 #include "llmc/train/run.h"
@@ -31,16 +32,6 @@ int report_errors(const World& world, const std::function<Exit()>& command) {
     }
     std::fprintf(stderr, "%serror: %s\n", world_prefix(world).c_str(), message.c_str());
     return int(code);
-}
-
-void device_setup(const Options& opt) {
-    CHECK(opt.device != Device::Cuda || cuda_device_count() > 0, Exit::Usage,
-          "--device cuda, but there is no usable GPU",
-          kBuiltWithCuda ? "no device, no driver, or too old a driver" : "a build without CUDA", "",
-          "--device cpu");
-    CHECK(opt.command != Command::Train || opt.dtype == Dtype::F32, Exit::Usage,
-          "training in bf16 needs a GPU", "the CPU", "", "--dtype fp32");
-    if (opt.threads > 0) omp_set_num_threads(opt.threads);
 }
 
 Exit plan_run(const Options& options, World& world) {
@@ -72,15 +63,17 @@ Exit train_bpe_command(const Options& opt) {
     return Exit(train_bpe_run(t));
 }
 
-Exit eval_run(const Options& opt, World& world) {
-    Memory<CpuStream> memory{CpuStream{}};
-    LoadedModel model = model_load(opt.model, world, memory);
+template <class Elem, class Stream>
+static Exit eval_with(const Options& opt, World& world) {
+    const StreamOwner<Stream> stream;
+    Memory<Stream> memory{stream.get()};
+    const auto model = model_load<Elem>(opt.model, world, memory);
     const int T = opt.seq_len > 0 ? opt.seq_len : std::min(model.cfg.max_T, kSeqLen);
     check_seq_len(model.cfg, T);
     const TokenFiles data = TokenFiles::open(opt.data, model.cfg.V);
     CHECK(data.samples(T) > 0, Exit::Usage, "the data is shorter than one sample",
           str(data.tokens(), " tokens"), str("at least ", T + 1, " in one shard"));
-    auto gpt = gpt_create<float>(model.cfg, opt.micro_batch, T, Recompute::Block, true, memory);
+    auto gpt = gpt_create<Elem>(model.cfg, opt.micro_batch, T, Recompute::Block, true, memory);
     const Evaluation e = evaluate(gpt, *model.shards, data, 0);
     const nlohmann::json result = {{"model", opt.model},
                                    {"step", model.checkpoint.manifest.meta.step},
@@ -89,6 +82,11 @@ Exit eval_run(const Options& opt, World& world) {
                                    {"tokens", e.targets}};
     std::printf("%s\n", result.dump().c_str());
     return Exit::Done;
+}
+
+Exit eval_run(const Options& opt, World& world) {
+    return on_device(
+        opt, [&]<class Elem, class Stream>() { return eval_with<Elem, Stream>(opt, world); });
 }
 
 Exit verify_run(const Options& opt, World& world) {
@@ -130,7 +128,7 @@ Exit import_run(const Options& opt, World& world) {
 Exit export_run(const Options& opt, World& world) {
     CHECK(opt.format == "llmc", Exit::Usage, "unknown --format", opt.format, "llmc");
     Memory<CpuStream> memory{CpuStream{}};
-    LoadedModel model = model_load(opt.path, world, memory);
+    const auto model = model_load<float>(opt.path, world, memory);
     const ModelConfig& c = model.cfg;
     CHECK(c.tied && c.F == 4 * c.C && c.eps == 1e-5f, Exit::Usage,
           "the model has no place in a llm.c model file",

@@ -10,9 +10,6 @@
 // code it carries. Memory that runs out is Exit::Resource.
 int report_errors(const World& world, const std::function<Exit()>& command);
 
-// Checks --device against the machine and the build, and applies --threads.
-void device_setup(const Options& opt);
-
 Exit plan_run(const Options& opt, World& world);       // tables on stdout
 Exit tokenize_command(const Options& opt);             // text to token shards
 Exit train_bpe_command(const Options& opt);            // text to a tokenizer

@@ -4,9 +4,11 @@
 
 #include "llmc/core/check.h"
 #include "llmc/train/commands.h"
+#include "llmc/train/device.h"
 #include "llmc/train/saves.h"
 
-void generate(Decoder& decoder, Shards<float, CpuStream>& shards, int V,
+template <class Elem, class Stream>
+void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int V,
               const std::vector<int>& prompt, int n, int eot, const Sampling& how,
               const std::function<void(int)>& emit) {
     decoder.reset();
@@ -25,6 +27,13 @@ void generate(Decoder& decoder, Shards<float, CpuStream>& shards, int V,
         emit(token);
     }
 }
+
+#define GENERATE_FOR(Elem, Stream)                                             \
+    template void generate(Decoder<Elem, Stream>&, Shards<Elem, Stream>&, int, \
+                           const std::vector<int>&, int, int, const Sampling&, \
+                           const std::function<void(int)>&);
+GENERATE_FOR(float, CpuStream)
+FOR_CUDA(GENERATE_FOR(float, CudaStream) GENERATE_FOR(bf16, CudaStream))
 
 std::vector<int> prompt_tokens(Tokenizer& tokenizer, const std::string& prompt) {
     std::vector<int> ids = {tokenizer.eot()};
@@ -52,12 +61,14 @@ void TextWriter::finish() {
     waiting_.clear();
 }
 
-Exit generate_run(const Options& opt, World& world) {
-    Memory<CpuStream> memory{CpuStream{}};
-    LoadedModel model = model_load(opt.model, world, memory);
-    const std::unique_ptr<Tokenizer> tokenizer = model_tokenizer(opt, model);
+template <class Elem, class Stream>
+static Exit generate_with(const Options& opt, World& world) {
+    const StreamOwner<Stream> stream;
+    Memory<Stream> memory{stream.get()};
+    const auto model = model_load<Elem>(opt.model, world, memory);
+    const std::unique_ptr<Tokenizer> tokenizer = model_tokenizer(opt, model.checkpoint);
     const std::vector<int> prompt = prompt_tokens(*tokenizer, opt.prompt);
-    Decoder decoder(model.cfg, int(prompt.size()) + opt.tokens, 64, memory);
+    Decoder<Elem, Stream> decoder(model.cfg, int(prompt.size()) + opt.tokens, 64, memory);
 
     TextWriter out([](const std::string& text) {
         std::fwrite(text.data(), 1, text.size(), stdout);
@@ -70,4 +81,9 @@ Exit generate_run(const Options& opt, World& world) {
     out.add("\n");
     out.finish();
     return Exit::Done;
+}
+
+Exit generate_run(const Options& opt, World& world) {
+    return on_device(
+        opt, [&]<class Elem, class Stream>() { return generate_with<Elem, Stream>(opt, world); });
 }

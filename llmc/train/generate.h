@@ -12,7 +12,8 @@
 // Continues `prompt` by n tokens and hands each one to `emit` as soon as it is known. Ends early at
 // the tokenizer's end-of-text. When the cache is full, decoding starts over with the last half of
 // the text as context. An empty prompt starts after end-of-text.
-void generate(Decoder& decoder, Shards<float, CpuStream>& shards, int V,
+template <class Elem, class Stream>
+void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int V,
               const std::vector<int>& prompt, int n, int eot, const Sampling& how,
               const std::function<void(int)>& emit);
 

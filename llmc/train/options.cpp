@@ -170,6 +170,7 @@ std::vector<OptionRow> rows() {
     row("seed", &O::seed, at_least(0), kMachine, Run | Generate, "the only source of randomness: weights, order of data, samples"),
     row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use, "auto: a GPU if the build and the machine have one"),
     row("dtype", &O::dtype, {"fp32", "bf16"}, kMachine, Run | Use, "numbers of weights and activations; bf16 needs a GPU"),
+    row("rounding", &O::rounding, {"nearest", "stochastic"}, kMachine, Run, "how bf16 weights are rounded from their fp32 masters; stochastic: up or down by chance, right on average"),
     row("threads", &O::threads, at_least(1), kMachine, Run | Use | Tokenize, "CPU threads", "all cores of the process"),
     row("recompute", &O::recompute, {"none", "selective", "block"}, kMachine, Run, "compute activations again in the backward pass: less memory, same bits"),
 

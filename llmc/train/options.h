@@ -13,6 +13,7 @@
 
 enum class Command { Train, Plan, Tokenize, TrainBpe, Generate, Eval, Import, Export, Verify };
 enum class Device { Auto, Cpu, Cuda };
+enum class Rounding { Nearest, Stochastic };
 enum class Schedule { Cosine, Linear, Constant, Wsd };
 
 // Each field is the option of the same name, with dashes for underscores. A value that means
@@ -51,6 +52,7 @@ struct Options {
     uint64_t seed = 42;
     Device device = Device::Auto;
     Dtype dtype = Dtype::F32;
+    Rounding rounding = Rounding::Nearest;
     int threads = 0;  // 0: all cores given to the process
     Recompute recompute = Recompute::None;
 
@@ -84,6 +86,7 @@ struct Options {
 
     // Worked out by options_derive(), never set by the user.
     int grad_accum = 0;  // micro-batches a rank adds up for one step
+    std::string device_why;  // by device_setup()
 };
 
 constexpr int kSeqLen = 1024, kWarmupSteps = 700;

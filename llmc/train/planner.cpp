@@ -7,6 +7,7 @@
 #include "llmc/core/check.h"
 #include "llmc/model/decode.h"
 #include "llmc/model/gpt.h"
+#include "llmc/train/device.h"
 #include "llmc/train/run.h"
 #include "llmc/train/saves.h"
 
@@ -18,12 +19,17 @@ SamplingRoom sampling_room(const Options& opt, const ModelConfig& cfg) {
 }
 
 MemoryPlan plan_memory(const Options& opt, const ModelConfig& cfg, World& world) {
-    Memory<CpuStream> memory(CpuStream{}, MemoryMode::Measure);
-    Shards<float, CpuStream>(param_layout(cfg), shards_config(opt), *world.dp, memory);
-    gpt_create<float>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
-    if (const SamplingRoom room = sampling_room(opt, cfg); room.capacity)
-        Decoder(cfg, room.capacity, room.batch, memory);
-    return memory.plan();
+    MemoryPlan plan;
+    on_device(opt, [&]<class Elem, class Stream>() {
+        Memory<Stream> memory(Stream{}, MemoryMode::Measure);
+        Shards<Elem, Stream>(param_layout(cfg), shards_config(opt), *world.dp, memory);
+        gpt_create<Elem>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
+        if (const SamplingRoom room = sampling_room(opt, cfg); room.capacity)
+            Decoder<Elem, Stream>(cfg, room.capacity, room.batch, memory);
+        plan = memory.plan();
+        return Exit::Done;
+    });
+    return plan;
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -61,6 +67,9 @@ void plan_print(const Options& opt, const ModelConfig& cfg, World& world) {
                         bytes_text(plan.total(k)).c_str());
     std::printf("total %-45s %16lld   %s\n", "memory", (long long)plan.total(),
                 bytes_text(plan.total()).c_str());
+    if (plan.total("host"))
+        std::printf("total %-45s %16lld   %s\n", "host memory beside it",
+                    (long long)plan.total("host"), bytes_text(plan.total("host")).c_str());
     std::printf("total %-45s %16lld   %s\n", "one checkpoint on disk (at most)",
                 (long long)disk.total(), bytes_text(disk.total()).c_str());
 }

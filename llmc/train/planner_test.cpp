@@ -28,7 +28,8 @@ TEST(planner, the_plan_equals_what_a_run_allocates) {
                     gpt_create<float>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false,
                                       memory);
                     const SamplingRoom room = sampling_room(opt, cfg);
-                    if (room.capacity) Decoder(cfg, room.capacity, room.batch, memory);
+                    if (room.capacity)
+                        Decoder<float, CpuStream>(cfg, room.capacity, room.batch, memory);
                     EXPECT_EQ(int64_t(memory_in_use(CpuStream{}) - before), plan.total());
                     ASSERT_EQ(memory.plan().rows.size(), plan.rows.size());
                     for (size_t i = 0; i < plan.rows.size(); i++)

@@ -1,6 +1,5 @@
 #include "llmc/train/run.h"
 
-#include <omp.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -9,8 +8,8 @@
 #include <random>
 
 #include "llmc/core/check.h"
-#include "llmc/ops/gemm.h"
 #include "llmc/train/batch.h"
+#include "llmc/train/device.h"
 #include "llmc/train/evaluate.h"
 #include "llmc/train/generate.h"
 #include "llmc/train/planner.h"
@@ -27,15 +26,6 @@ static std::string decimals(double x, int digits) {
     char text[64];
     std::snprintf(text, sizeof text, "%.*f", digits, x);
     return text;
-}
-
-// Which device, how many threads, which BLAS, and why.
-static std::string device_text(const Options& opt) {
-    return str("CPU (",
-               opt.device == Device::Cpu ? "asked for"
-               : kBuiltWithCuda          ? "no usable GPU"
-                                         : "built without CUDA",
-               "), ", omp_get_max_threads(), " threads, ", gemm_library());
 }
 
 static std::string fresh_run_id() {
@@ -129,6 +119,7 @@ RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
         for (TensorSlice& s : shards.master_slices())
             param_init(s.data, *s.tensor, s.first, s.count, run.opt.seed);
     }
+    shards.state_from_host(state.updates);
     return state;
 }
 
@@ -138,6 +129,7 @@ void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, Wor
     if (run.saved_step == state.step) return;
     const auto begin = std::chrono::steady_clock::now();
     log.sync();
+    shards.state_to_host();
     const SaveResult saved = checkpoint_save(
         run.opt.out, checkpoint_meta(run.id, state, run.opt, run.cfg, run.tokenizer.get(), world),
         state_pieces(shards, Groups::All), *world.dp, run.saves);
@@ -207,7 +199,7 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
         {"out", opt.out},
         {"memory", bytes_text(plan.total())}};
     for (const char* kind :
-         {"parameters", "gradients", "optimizer", "activations", "generation", "workspace"})
+         {"parameters", "gradients", "optimizer", "activations", "generation", "workspace", "host"})
         if (plan.total(kind))
             rows.push_back({"", str("  ", kind, " ", bytes_text(plan.total(kind)))});
     if (world.rank == 0) table_print("train_gpt", rows);
@@ -251,15 +243,17 @@ void run_stopped(const RunState& state, int signal, Log& log) {
               str("stopped by ", signal_name(signal), "; run the same command again to resume"));
 }
 
-Samples::Samples(Run& run, Memory<CpuStream>& memory) : run_(run) {
+template <class Elem, class Stream>
+Samples<Elem, Stream>::Samples(Run& run, Memory<Stream>& memory) : run_(run) {
     const SamplingRoom room = sampling_room(run.opt, run.cfg);
     if (!room.capacity) return;
     CHECK(run.tokenizer, Exit::Usage, "--sample-every needs a tokenizer", "none beside the data",
           "", "--tokenizer PATH, or data made by `train_gpt tokenize`");
-    decoder_ = std::make_unique<Decoder>(run.cfg, room.capacity, room.batch, memory);
+    decoder_ = std::make_unique<Decoder<Elem, Stream>>(run.cfg, room.capacity, room.batch, memory);
 }
 
-std::string Samples::text(Shards<float, CpuStream>& shards) {
+template <class Elem, class Stream>
+std::string Samples<Elem, Stream>::text(Shards<Elem, Stream>& shards) {
     std::string text = run_.opt.prompt;
     generate(*decoder_, shards, run_.cfg.V, prompt_tokens(*run_.tokenizer, run_.opt.prompt),
              run_.opt.sample_tokens, run_.tokenizer->eot(), {1, 0, 1, run_.opt.seed},
@@ -271,6 +265,8 @@ ShardsConfig shards_config(const Options& opt) {
     ShardsConfig config;
     config.zero = opt.zero;
     config.reduction = opt.reduction;
+    config.stochastic_rounding = opt.rounding == Rounding::Stochastic;
+    config.seed = opt.seed;
     config.micro_batches = opt.batch_tokens / (int64_t(opt.micro_batch) * opt.seq_len);
     return config;
 }
@@ -291,5 +287,7 @@ float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shard
     template int64_t run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,             \
                                        Shards<Elem, Stream>&, World&);                        \
     template float run_loss(Gpt<Elem, Stream>&, int64_t);                                     \
-    template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&);
+    template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&);             \
+    template class Samples<Elem, Stream>;
 RUN_FOR(float, CpuStream)
+FOR_CUDA(RUN_FOR(float, CudaStream) RUN_FOR(bf16, CudaStream))

@@ -86,14 +86,15 @@ void run_stopped(const RunState& state, int signal, Log& log);
 
 // The text that is sampled during training: --sample-tokens after --prompt, the same randomness at
 // every step, so that samples of different steps differ by what was learnt.
+template <class Elem, class Stream>
 class Samples {
   public:
-    Samples(Run& run, Memory<CpuStream>& memory);
-    std::string text(Shards<float, CpuStream>& shards);
+    Samples(Run& run, Memory<Stream>& memory);
+    std::string text(Shards<Elem, Stream>& shards);
 
   private:
     Run& run_;
-    std::unique_ptr<Decoder> decoder_;  // null without --sample-every
+    std::unique_ptr<Decoder<Elem, Stream>> decoder_;  // null without --sample-every
 };
 
 ShardsConfig shards_config(const Options& opt);  // of derived options

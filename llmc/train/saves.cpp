@@ -21,7 +21,6 @@ std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups group
     }
     return pieces;
 }
-template std::vector<TensorPiece> state_pieces(Shards<float, CpuStream>&, Groups);
 
 std::vector<TensorPiece> planned_pieces(const ParamLayout& layout) {
     std::vector<TensorPiece> pieces;
@@ -69,21 +68,30 @@ RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const 
     return run_state_from_json(meta.train);
 }
 
-LoadedModel model_load(const std::string& path, World& world, Memory<CpuStream>& memory) {
-    LoadedModel m{{}, checkpoint_open(path, *world.dp), nullptr};
+template <class Elem, class Stream>
+LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
+                                     Memory<Stream>& memory) {
+    LoadedModel<Elem, Stream> m{{}, checkpoint_open(path, *world.dp), nullptr};
     m.cfg = model_config_from_json(m.checkpoint.manifest.meta.model, m.checkpoint.path);
     ShardsConfig config;
     config.inference = true;
     m.shards =
-        std::make_unique<Shards<float, CpuStream>>(param_layout(m.cfg), config, *world.dp, memory);
+        std::make_unique<Shards<Elem, Stream>>(param_layout(m.cfg), config, *world.dp, memory);
     checkpoint_read(m.checkpoint, state_pieces(*m.shards, Groups::Weights), *world.dp, Want::Some);
+    m.shards->state_from_host(0);
     return m;
 }
 
-std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const LoadedModel& model) {
+#define SAVES_FOR(Elem, Stream)                                                    \
+    template std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>&, Groups); \
+    template LoadedModel<Elem, Stream> model_load(const std::string&, World&, Memory<Stream>&);
+SAVES_FOR(float, CpuStream)
+FOR_CUDA(SAVES_FOR(float, CudaStream) SAVES_FOR(bf16, CudaStream))
+
+std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint) {
     if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
-    const nlohmann::json& train = model.checkpoint.manifest.meta.train;
+    const nlohmann::json& train = checkpoint.manifest.meta.train;
     CHECK(train.contains("tokenizer") && train["tokenizer"].is_string(), Exit::Usage,
-          "the checkpoint carries no tokenizer", model.checkpoint.path, "", "--tokenizer PATH");
-    return tokenizer_from_json(train["tokenizer"].get<std::string>(), model.checkpoint.path);
+          "the checkpoint carries no tokenizer", checkpoint.path, "", "--tokenizer PATH");
+    return tokenizer_from_json(train["tokenizer"].get<std::string>(), checkpoint.path);
 }

@@ -31,13 +31,16 @@ CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state,
 // counted differently (--seq-len), naming both sides.
 RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg);
 
-// A model for generate, eval and export: weights alone, on the CPU.
+// A model for generate, eval and export: weights alone.
+template <class Elem, class Stream>
 struct LoadedModel {
     ModelConfig cfg;
     OpenCheckpoint checkpoint;
-    std::unique_ptr<Shards<float, CpuStream>> shards;
+    std::unique_ptr<Shards<Elem, Stream>> shards;
 };
-LoadedModel model_load(const std::string& path, World& world, Memory<CpuStream>& memory);
+template <class Elem, class Stream>
+LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
+                                     Memory<Stream>& memory);
 
 // --tokenizer, else the one inside the checkpoint; Usage error when there is neither.
-std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const LoadedModel& model);
+std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint);
