@@ -18,6 +18,7 @@ struct ParamTensor {
     int64_t offset;              // of element 0, in its block
     bool decay;                  // matrices decay, vectors do not
     float init_mean, init_std;
+    int slot = 0;                // its place in the block's view (llmc/model/parameters.h)
 
     // Elements of `shape`; the size - count() elements after them are padding, always zero.
     int64_t count() const {

@@ -51,6 +51,12 @@ __int128 file_bytes(const LlmcModelHeader& h) {
 }
 }  // namespace
 
+bool llmc_model_is(const std::string& path) {
+    const File file(std::fopen(path.c_str(), "rb"), std::fclose);
+    int32_t magic = 0;
+    return file && std::fread(&magic, sizeof magic, 1, file.get()) == 1 && magic == kMagic;
+}
+
 LlmcModelHeader llmc_model_header(const std::string& path) {
     struct stat info {};
     CHECK(stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode), Exit::Usage,

@@ -17,6 +17,9 @@ struct LlmcModelHeader {
     int max_T = 0, V = 0, L = 0, H = 0, C = 0, Vp = 0;
 };
 
+// Has the file this format's magic number?
+bool llmc_model_is(const std::string& path);
+
 // Reads and checks header and file size. Errors: Usage when there is no such file, Damaged when it is
 // no whole model file (magic, version, size: found and expected).
 LlmcModelHeader llmc_model_header(const std::string& path);

@@ -2,23 +2,23 @@
 
 #include "llmc/core/dtype.h"
 #include "llmc/core/layout.h"
+#include "llmc/model/norm.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/embedding.h"
-#include "llmc/ops/layernorm.h"
 #include "llmc/ops/matmul.h"
 
 // The largest scratch that any op of one step asks for.
 template <class Elem, class Stream>
 static size_t model_workspace_bytes(const ModelConfig& c, int B, int T, int head_rows, Stream s) {
     const int N = B * T;
-    return std::max({matmul_workspace_bytes(N, c.C, c.QKV(), s),
-                     matmul_workspace_bytes(N, c.C, c.C, s), matmul_workspace_bytes(N, c.C, c.F, s),
-                     matmul_workspace_bytes(N, c.F, c.C, s),
-                     matmul_workspace_bytes(head_rows, c.C, c.Vp, s),
-                     attention_forward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
-                     attention_backward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
-                     layernorm_backward_workspace_bytes(N, c.C, s),
-                     embedding_backward_workspace_bytes(B, T, c.C, c.V, s)});
+    return std::max(
+        {matmul_workspace_bytes(N, c.C, c.QKV(), s), matmul_workspace_bytes(N, c.A(), c.C, s),
+         matmul_workspace_bytes(N, c.C, c.FC(), s), matmul_workspace_bytes(N, c.F, c.C, s),
+         matmul_workspace_bytes(head_rows, c.C, c.Vp, s),
+         attention_forward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
+         attention_backward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
+         norm_backward_workspace_bytes(c, N, s),
+         embedding_backward_workspace_bytes(B, T, c.C, c.V, s)});
 }
 
 template <class Elem, class Stream>
@@ -27,6 +27,7 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
     // Sizes of one layer's tensors, rounded up so that the next layer's is aligned too.
     const auto up = [](int64_t n) { return (n + kTensorAlign - 1) / kTensorAlign * kTensorAlign; };
     const int64_t N = int64_t(B) * T, rows = up(N), NC = up(N * c.C), NF = up(N * c.F);
+    const int64_t NA = up(N * c.A()), NFC = up(N * c.FC());
     const int64_t NQKV = up(N * c.QKV()), NH = up(N * c.H);
     auto elems = [&](const std::string& name, int64_t n) {
         return memory.template get<Elem>("activations", name, n);
@@ -50,21 +51,21 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
     Elem* ln1 = elems("norm 1 output", remade * NC);
     float* stats = floats("norm means and deviations", 4 * kept * rows);
     Elem* qkv = elems("q, k, v", kept * NQKV);
-    Elem* atty = elems("attention output", kept * NC);
+    Elem* atty = elems("attention output", kept * NA);
     float* lse = floats("attention log-sum-exp", kept * NH);
     Elem* res2 = elems("residual after attention", kept * NC);
     Elem* ln2 = elems("norm 2 output", remade * NC);
-    Elem* pre = elems("MLP before GELU", kept * NF);
-    Elem* act = elems("MLP after GELU", remade * NF);
+    Elem* pre = elems("MLP before its activation", kept * NFC);
+    Elem* act = elems("MLP after its activation", remade * NF);
     for (int64_t l = 0; l < L; l++) {
         const int64_t k = kept == 1 ? 0 : l, r = remade == 1 ? 0 : l;
         LayerActs<Elem> x{};
         if (!memory.measuring()) {
             float* s = stats + 4 * k * rows;
             x = {res1 + l * NC, ln1 + r * NC,   s,
-                 s + rows,      qkv + k * NQKV, atty + k * NC,
+                 s + rows,      qkv + k * NQKV, atty + k * NA,
                  lse + k * NH,  res2 + k * NC,  ln2 + r * NC,
-                 s + 2 * rows,  s + 3 * rows,   pre + k * NF,
+                 s + 2 * rows,  s + 3 * rows,   pre + k * NFC,
                  act + r * NF};
         }
         a.layers.push_back(x);
@@ -76,10 +77,18 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
     a.losses = floats("losses", N);
     a.logits =
         elems("logits (" + std::to_string(a.head_rows) + " rows)", int64_t(a.head_rows) * c.Vp);
-    a.branch = elems("branch", N * c.C);
+    a.branch = elems("branch", N * std::max(c.C, c.A()));
     if (!forward_only) {
         a.dres = elems("gradient of the residual", N * c.C);
-        a.dwide = elems("gradient of q, k, v or the MLP", N * std::max(c.F, c.QKV()));
+        a.dwide = elems("gradient of q, k, v or the MLP", N * std::max(c.FC(), c.QKV()));
+    }
+    if (c.positions == Positions::Rotary) {
+        a.rope = floats("rotary table", int64_t(T) * c.HS());
+        if (!memory.measuring()) {
+            std::vector<float> table(size_t(T) * c.HS());
+            rope_table(table.data(), 0, T, c.HS(), c.rope_theta, c.rope_scaling);
+            memory_from_host(a.rope, table.data(), table.size() * sizeof(float), memory.stream());
+        }
     }
     a.ws =
         memory.workspace("ops", model_workspace_bytes<Elem>(c, B, T, a.head_rows, memory.stream()));

@@ -21,13 +21,13 @@ struct LayerActs {
     Elem* ln1;               // (N, C)
     float *mean1, *rstd1;    // (N)
     Elem* qkv;               // (N, QKV)
-    Elem* atty;              // (N, C)     attention output, before its projection
+    Elem* atty;              // (N, A)     attention output, before its projection
     float* lse;              // (B, H, T)
     Elem* res2;              // (N, C)     residual stream after attention
     Elem* ln2;               // (N, C)
     float *mean2, *rstd2;    // (N)
-    Elem* pre;               // (N, F)     before GELU
-    Elem* act;               // (N, F)     after GELU
+    Elem* pre;               // (N, FC)    before the MLP's activation
+    Elem* act;               // (N, F)     after it
 };
 
 template <class Elem>
@@ -40,11 +40,12 @@ struct Activations {
     float *meanf, *rstdf;      // (N)
     float* losses;             // (N)
     Elem* logits;              // (head_rows, Vp)
+    float* rope = nullptr;     // (T, HS)  angles of rotary positions
     // Scratch.
-    Elem* branch;  // (N, C)   forward: what a branch adds to the residual stream;
+    Elem* branch;  // (N, max(C, A))   forward: what a branch adds to the residual stream;
                    //          backward: the gradient of a layer norm's output or of atty
     Elem* dres;    // (N, C)   backward: the gradient of the residual stream
-    Elem* dwide;   // (N, max(F, QKV))   backward: dpre, then dqkv
+    Elem* dwide;   // (N, max(FC, QKV))   backward: dpre, then dqkv
     Workspace ws;
 };
 

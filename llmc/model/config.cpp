@@ -23,9 +23,44 @@ constexpr Preset kPresets[] = {
     {"gpt3:760M", 24, 16, 1536, 2048}, {"gpt3:1.3B", 24, 16, 2048, 2048},
     {"gpt3:2.7B", 32, 32, 2560, 2048}, {"gpt3:6.7B", 32, 32, 4096, 2048},
 };
+// LLaMA's: sizes from the config.json files that their authors published beside the weights
+// (TinyLlama: Zhang et al. 2024, arXiv:2401.02385; LLaMA 2: Touvron et al. 2023, arXiv:2307.09288;
+// LLaMA 3: Grattafiori et al. 2024, arXiv:2407.21783). stretch: RopeScaling's factor.
+struct LlamaPreset {
+    const char* name;
+    int L, H, KV, C, F, V, max_T;
+    bool tied;
+    double theta, stretch;
+};
+constexpr LlamaPreset kLlamaPresets[] = {
+    {"llama:tiny", 5, 8, 4, 64, 172, 512, 512, true, 1e4, 1},
+    {"llama:tinyllama-1.1B", 22, 32, 4, 2048, 5632, 32000, 2048, false, 1e4, 1},
+    {"llama:2-7B", 32, 32, 32, 4096, 11008, 32000, 4096, false, 1e4, 1},
+    {"llama:2-13B", 40, 40, 40, 5120, 13824, 32000, 4096, false, 1e4, 1},
+    {"llama:3.2-1B", 16, 32, 8, 2048, 8192, 128256, 131072, true, 5e5, 32},
+    {"llama:3.2-3B", 28, 24, 8, 3072, 8192, 128256, 131072, true, 5e5, 32},
+    {"llama:3.1-8B", 32, 32, 8, 4096, 14336, 128256, 131072, false, 5e5, 8},
+    {"llama:3.1-70B", 80, 64, 8, 8192, 28672, 128256, 131072, false, 5e5, 8},
+};
 constexpr int kGpt2Vocab = 50257;
 constexpr int kMaxSize = 1 << 24;
 
+// What makes a config a LLaMA's, sizes apart.
+void set_llama(ModelConfig& c) {
+    c.norm = Norm::Rms, c.mlp = Mlp::SwiGlu, c.positions = Positions::Rotary;
+    c.biases = c.qkv_bias = false;
+}
+
+bool llama_preset_find(const std::string& spec, ModelConfig& c) {
+    for (const LlamaPreset& p : kLlamaPresets) {
+        if (spec != p.name) continue;
+        set_llama(c);
+        c.L = p.L, c.H = p.H, c.KV = p.KV, c.C = p.C, c.F = p.F, c.V = p.V, c.max_T = p.max_T;
+        c.tied = p.tied, c.rope_theta = p.theta, c.rope_scaling.factor = p.stretch;
+        return true;
+    }
+    return false;
+}
 
 // The preset named `spec`. gpt2:dN has depth N and width 64 N up to d12; the deeper ones have the
 // shapes of the GPT-2 family.
@@ -81,9 +116,11 @@ struct FieldReader {
 };
 
 // Fields that change the maths must be known to us; a few that do not are let pass.
-void check_fields(const nlohmann::json& json, const std::string& where) {
+using Fields = std::vector<std::string>;
+void check_fields(const nlohmann::json& json, const Fields& used, const std::string& where) {
     static const std::set<std::string> harmless = {"architectures",
                                                    "attn_pdrop",
+                                                   "attention_dropout",
                                                    "bos_token_id",
                                                    "embd_pdrop",
                                                    "eos_token_id",
@@ -96,32 +133,127 @@ void check_fields(const nlohmann::json& json, const std::string& where) {
                                                    "summary_use_proj",
                                                    "task_specific_params",
                                                    "torch_dtype",
+                                                   "dtype",
                                                    "transformers_version",
                                                    "use_cache",
                                                    "n_ctx",
                                                    "gradient_checkpointing",
                                                    "_name_or_path",
-                                                   "pad_token_id"};
-    static const std::vector<std::string> used = {"model_type",
-                                                  "activation_function",
-                                                  "n_layer",
-                                                  "n_head",
-                                                  "n_embd",
-                                                  "n_inner",
-                                                  "vocab_size",
-                                                  "n_positions",
-                                                  "layer_norm_epsilon",
-                                                  "tie_word_embeddings"};
+                                                   "pad_token_id",
+                                                   "pretraining_tp"};
     for (const auto& [key, value] : json.items())
         CHECK(harmless.count(key) || std::count(used.begin(), used.end(), key), Exit::Usage,
               where + ": unknown field in the model config", "'" + key + "'", "",
               "did you mean '" + nearest_name(key, used) + "'?");
+}
+
+// A text field that may say one of these things, or be missing.
+void check_text(const FieldReader& read, const char* key, const Fields& allowed) {
+    const std::string found = read.text(key, allowed[0].c_str());
+    CHECK(std::count(allowed.begin(), allowed.end(), found), Exit::Usage,
+          str(read.where, ": unsupported ", key), found, allowed[0]);
+}
+
+ModelConfig gpt2_from_json(const nlohmann::json& json, const std::string& where) {
+    static const Fields used = {"model_type",
+                                "activation_function",
+                                "n_layer",
+                                "n_head",
+                                "n_embd",
+                                "n_inner",
+                                "vocab_size",
+                                "n_positions",
+                                "layer_norm_epsilon",
+                                "tie_word_embeddings"};
+    check_fields(json, used, where);
+    const FieldReader read{json, where};
+    check_text(read, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+    ModelConfig c;
+    c.L = read.size("n_layer", 0);
+    c.H = c.KV = read.size("n_head", 0);
+    c.C = read.size("n_embd", 0);
+    c.F = read.size("n_inner", 4 * int64_t(c.C));
+    c.V = read.size("vocab_size", kGpt2Vocab);
+    c.max_T = read.size("n_positions", 1024);
+    c.tied = read.flag("tie_word_embeddings", true);
+    c.eps = read.positive("layer_norm_epsilon", 1e-5f);
+    CHECK(c.C % c.H == 0, Exit::Usage, where + ": the width must be a multiple of the heads",
+          str("n_embd ", c.C, ", n_head ", c.H), "n_embd % n_head == 0",
+          str("n_embd ", (c.C / c.H + 1) * c.H));
+    return c;
+}
+
+RopeScaling rope_scaling_from_json(const nlohmann::json& json, const std::string& where) {
+    static const Fields used = {"rope_type",        "type",
+                                "factor",           "low_freq_factor",
+                                "high_freq_factor", "original_max_position_embeddings"};
+    check_fields(json, used, where);
+    const FieldReader read{json, where};
+    const std::string type = read.text("rope_type", read.text("type", "default").c_str());
+    CHECK(type == "llama3" || type == "default", Exit::Usage,
+          where + ": unsupported kind of rotary scaling", type, "llama3 or default");
+    RopeScaling r;
+    if (type == "default") return r;
+    r.factor = read.positive("factor", 8);
+    r.low_freq_factor = read.positive("low_freq_factor", 1);
+    r.high_freq_factor = read.positive("high_freq_factor", 4);
+    r.old_context = read.size("original_max_position_embeddings", 8192);
+    CHECK(r.high_freq_factor > r.low_freq_factor, Exit::Usage,
+          where + ": high_freq_factor must be above low_freq_factor",
+          str(r.high_freq_factor, " and ", r.low_freq_factor));
+    return r;
+}
+
+ModelConfig llama_from_json(const nlohmann::json& json, const std::string& where) {
+    static const Fields used = {"model_type",          "hidden_act",
+                                "num_hidden_layers",   "num_attention_heads",
+                                "num_key_value_heads", "head_dim",
+                                "hidden_size",         "intermediate_size",
+                                "vocab_size",          "max_position_embeddings",
+                                "rms_norm_eps",        "rope_theta",
+                                "rope_scaling",        "rope_interleaved",
+                                "attention_bias",      "mlp_bias",
+                                "tie_word_embeddings"};
+    check_fields(json, used, where);
+    const FieldReader read{json, where};
+    check_text(read, "hidden_act", {"silu"});
+    ModelConfig c;
+    set_llama(c);
+    c.L = read.size("num_hidden_layers", 0);
+    c.H = read.size("num_attention_heads", 0);
+    c.KV = read.size("num_key_value_heads", c.H);
+    c.C = read.size("hidden_size", 0);
+    c.F = read.size("intermediate_size", 0);
+    c.V = read.size("vocab_size", 0);
+    c.max_T = read.size("max_position_embeddings", 2048);
+    c.tied = read.flag("tie_word_embeddings", false);
+    c.eps = read.positive("rms_norm_eps", 1e-6f);
+    c.rope_theta = read.positive("rope_theta", 10000);
+    // llama2.c's files keep the original order of pairs; Hugging Face's have the halves.
+    c.rope_pairs = read.flag("rope_interleaved", false) ? RopePairs::Interleaved : RopePairs::Half;
+    if (json.contains("rope_scaling") && !json["rope_scaling"].is_null())
+        c.rope_scaling = rope_scaling_from_json(json["rope_scaling"], where + ": rope_scaling");
+    for (const char* key : {"attention_bias", "mlp_bias"})
+        CHECK(!read.flag(key, false), Exit::Usage, str(where, ": unsupported ", key), "true",
+              "false");
+    const bool own_size = json.contains("head_dim") && !json["head_dim"].is_null();
+    CHECK(own_size || c.C % c.H == 0, Exit::Usage,
+          where + ": the width must be a multiple of the heads",
+          str("hidden_size ", c.C, ", num_attention_heads ", c.H));
+    if (own_size) c.head_size = read.size("head_dim", 0);
+    CHECK(c.HS() % 2 == 0, Exit::Usage, where + ": rotary positions turn pairs",
+          str("a head size of ", c.HS()), "an even head size");
+    CHECK(c.H % c.KV == 0, Exit::Usage,
+          where + ": the query heads must be a multiple of the key heads",
+          str("num_attention_heads ", c.H, ", num_key_value_heads ", c.KV));
+    return c;
 }
 }  // namespace
 
 std::vector<std::string> model_presets() {
     std::vector<std::string> names;
     for (const Preset& p : kPresets) names.push_back(p.name);
+    for (const LlamaPreset& p : kLlamaPresets) names.push_back(p.name);
     for (int d : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 24, 36, 48})
         names.push_back(str("gpt2:d", d));
     return names;
@@ -132,7 +264,7 @@ ModelConfig model_config(const std::string& spec, int vocab_size) {
     Preset p{};
     if (preset_find(spec, p)) {
         c.L = p.L, c.H = c.KV = p.H, c.C = p.C, c.F = 4 * p.C, c.max_T = p.max_T, c.V = kGpt2Vocab;
-    } else {
+    } else if (!llama_preset_find(spec, c)) {
         CHECK(spec.ends_with(".json"), Exit::Usage, "unknown model", "'" + spec + "'",
               "a preset, a config.json or a checkpoint",
               "did you mean '" + nearest_name(spec, model_presets()) + "'?");
@@ -148,7 +280,36 @@ ModelConfig model_config(const std::string& spec, int vocab_size) {
     return c;
 }
 
+static nlohmann::json llama_to_json(const ModelConfig& c) {
+    nlohmann::json json = {{"model_type", "llama"},
+                           {"architectures", {"LlamaForCausalLM"}},
+                           {"hidden_act", "silu"},
+                           {"num_hidden_layers", c.L},
+                           {"num_attention_heads", c.H},
+                           {"num_key_value_heads", c.KV},
+                           {"head_dim", c.HS()},
+                           {"hidden_size", c.C},
+                           {"intermediate_size", c.F},
+                           {"vocab_size", c.V},
+                           {"max_position_embeddings", c.max_T},
+                           {"rms_norm_eps", c.eps},
+                           {"rope_theta", c.rope_theta},
+                           {"attention_bias", false},
+                           {"mlp_bias", false},
+                           {"tie_word_embeddings", c.tied}};
+    if (c.rope_pairs == RopePairs::Interleaved) json["rope_interleaved"] = true;
+    if (c.rope_scaling.factor != 1)
+        json["rope_scaling"] = {
+            {"rope_type", "llama3"},
+            {"factor", c.rope_scaling.factor},
+            {"low_freq_factor", c.rope_scaling.low_freq_factor},
+            {"high_freq_factor", c.rope_scaling.high_freq_factor},
+            {"original_max_position_embeddings", int64_t(c.rope_scaling.old_context)}};
+    return json;
+}
+
 nlohmann::json model_config_to_json(const ModelConfig& c) {
+    if (c.positions == Positions::Rotary) return llama_to_json(c);
     return {{"model_type", "gpt2"},
             {"architectures", {"GPT2LMHeadModel"}},
             {"activation_function", "gelu_new"},
@@ -164,28 +325,12 @@ nlohmann::json model_config_to_json(const ModelConfig& c) {
 
 ModelConfig model_config_from_json(const nlohmann::json& json, const std::string& where) {
     CHECK(json.is_object(), Exit::Usage, where + ": the model config must be a JSON object");
-    check_fields(json, where);
-    const FieldReader read{json, where};
-    const std::string type = read.text("model_type", "gpt2");
-    const std::string activation = read.text("activation_function", "gelu_new");
-    CHECK(type == "gpt2", Exit::Usage, where + ": unknown model_type", type, "gpt2");
-    CHECK(activation == "gelu_new" || activation == "gelu_pytorch_tanh", Exit::Usage,
-          where + ": unsupported activation_function", activation, "gelu_new");
-
-    ModelConfig c;
+    const std::string type = FieldReader{json, where}.text("model_type", "gpt2");
+    CHECK(type == "gpt2" || type == "llama", Exit::Usage, where + ": unknown model_type", type,
+          "gpt2 or llama");
+    ModelConfig c = type == "gpt2" ? gpt2_from_json(json, where) : llama_from_json(json, where);
     c.name = where;
-    c.L = read.size("n_layer", 0);
-    c.H = c.KV = read.size("n_head", 0);
-    c.C = read.size("n_embd", 0);
-    c.F = read.size("n_inner", 4 * int64_t(c.C));
-    c.V = read.size("vocab_size", kGpt2Vocab);
     c.Vp = vocab_padded(c.V);
-    c.max_T = read.size("n_positions", 1024);
-    c.tied = read.flag("tie_word_embeddings", true);
-    c.eps = read.positive("layer_norm_epsilon", 1e-5f);
-    CHECK(c.C % c.H == 0, Exit::Usage, where + ": the width must be a multiple of the heads",
-          str("n_embd ", c.C, ", n_head ", c.H), "n_embd % n_head == 0",
-          str("n_embd ", (c.C / c.H + 1) * c.H));
     return c;
 }
 

@@ -5,6 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "llmc/ops/rope.h"
+
+enum class Norm { Layer, Rms };
+enum class Mlp { Gelu, SwiGlu };
+enum class Positions { Learned, Rotary };
+
+// The defaults are GPT-2's choices; LLaMA's: Rms, SwiGlu, Rotary, no biases.
 struct ModelConfig {
     std::string name;   // the preset or file it came from
     int L = 0;          // layers
@@ -13,10 +20,22 @@ struct ModelConfig {
     int V = 0, Vp = 0;  // vocabulary, and padded to a multiple of kVocabPadding
     int max_T = 0;      // longest sequence (rows of wpe)
     bool tied = true;   // the head uses the token embedding
-    float eps = 1e-5f;  // of the layer norms
+    float eps = 1e-5f;  // of the norms
+    int head_size = 0;  // 0: C / H
 
-    int HS() const { return C / H; }
-    int QKV() const { return (H + 2 * KV) * HS(); }  // width of a packed q, k, v row
+    Norm norm = Norm::Layer;
+    Mlp mlp = Mlp::Gelu;
+    Positions positions = Positions::Learned;
+    bool biases = true;     // of the linear layers and layer norms
+    bool qkv_bias = true;   // of the first linear layer of attention
+    RopePairs rope_pairs = RopePairs::Half;
+    double rope_theta = 10000;
+    RopeScaling rope_scaling;
+
+    int HS() const { return head_size ? head_size : C / H; }
+    int A() const { return H * HS(); }                        // width of attention's output
+    int QKV() const { return (H + 2 * KV) * HS(); }           // of a packed q, k, v row
+    int FC() const { return mlp == Mlp::SwiGlu ? 2 * F : F; } // of the MLP's first layer
 };
 
 // Vocabulary rows are padded so that GEMMs see whole tiles; rows V..Vp-1 are zero and stay zero.

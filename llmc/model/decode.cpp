@@ -5,9 +5,10 @@
 #include <cstring>
 
 #include "llmc/core/check.h"
+#include "llmc/model/norm.h"
 #include "llmc/ops/attention.h"
-#include "llmc/ops/layernorm.h"
 #include "llmc/ops/matmul.h"
+#include "llmc/ops/swiglu.h"
 
 // ---- the CPU's
 Decoder<float, CpuStream>::Decoder(const ModelConfig& cfg, int capacity, int batch,
@@ -19,15 +20,22 @@ Decoder<float, CpuStream>::Decoder(const ModelConfig& cfg, int capacity, int bat
     };
 
     res_ = floats("residual", n * C), norm_ = floats("norm", n * C);
-    qkv_ = floats("q, k, v", n * cfg.QKV()), att_ = floats("attention", n * C);
+    qkv_ = floats("q, k, v", n * cfg.QKV()), att_ = floats("attention", n * cfg.A());
+    if (cfg.mlp == Mlp::SwiGlu) pre_ = floats("MLP before its activation", n * cfg.FC());
     act_ = floats("MLP", n * cfg.F), branch_ = floats("branch", n * C);
     mean_ = floats("mean", n), rstd_ = floats("deviation", n);
     const int64_t cache = int64_t(cfg.L) * capacity_ * cfg.KV * cfg.HS();
     keys_ = floats("key cache", cache), values_ = floats("value cache", cache);
     logits_ = floats("logits", cfg.Vp);
+    if (cfg.positions == Positions::Rotary) {
+        rope_ = floats("rotary table", int64_t(capacity_) * cfg.HS());
+        if (!memory.measuring())
+            rope_table(rope_, 0, capacity_, cfg.HS(), cfg.rope_theta, cfg.rope_scaling);
+    }
     const CpuStream s;
     const size_t scratch = std::max({matmul_workspace_bytes(batch_, cfg.C, cfg.QKV(), s),
-                                     matmul_workspace_bytes(batch_, cfg.C, cfg.F, s),
+                                     matmul_workspace_bytes(batch_, cfg.A(), cfg.C, s),
+                                     matmul_workspace_bytes(batch_, cfg.C, cfg.FC(), s),
                                      matmul_workspace_bytes(batch_, cfg.F, cfg.C, s),
                                      matmul_workspace_bytes(1, cfg.C, cfg.Vp, s)});
     ws_ = memory.workspace("generation", scratch);
@@ -46,8 +54,7 @@ const float* Decoder<float, CpuStream>::feed(Shards<float, CpuStream>& shards, c
     float* embedding = shards.params_acquire(0);
     const auto head = head_params(layout.blocks[h], shards.params_acquire(h));
     const float* lmw = head.lmw ? head.lmw : embedding_params(layout.blocks[0], embedding).wte;
-    layernorm_forward(norm_, mean_, rstd_, res_ + int64_t(last) * C, head.lnfw, head.lnfb, 1, C,
-                      cfg_.eps, s);
+    norm_forward(cfg_, norm_, mean_, rstd_, res_ + int64_t(last) * C, head.lnfw, head.lnfb, 1, s);
     matmul_forward(logits_, norm_, lmw, nullptr, 1, C, cfg_.Vp, ws_, s);
     shards.params_release(h);
     shards.params_release(0);
@@ -59,35 +66,41 @@ void Decoder<float, CpuStream>::feed_batch(Shards<float, CpuStream>& shards, con
                                            int n) {
     const CpuStream s;
     const ModelConfig& c = cfg_;
-    const int C = c.C, HS = c.HS(), QKV = c.QKV(), kv = c.KV * HS;
+    const int C = c.C, A = c.A(), HS = c.HS(), QKV = c.QKV(), kv = c.KV * HS;
     const ParamLayout& layout = shards.layout();
 
     // Embedding: positions go on where the cache ends.
     const auto e = embedding_params(layout.blocks[0], shards.params_acquire(0));
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < C; k++)
-            res_[int64_t(i) * C + k] =
-                e.wte[int64_t(tokens[i]) * C + k] + e.wpe[int64_t(used_ + i) * C + k];
+        for (int k = 0; k < C; k++) {
+            const float token = e.wte[int64_t(tokens[i]) * C + k];
+            res_[int64_t(i) * C + k] = e.wpe ? token + e.wpe[int64_t(used_ + i) * C + k] : token;
+        }
     shards.params_release(0);
 
     for (int l = 0; l < c.L; l++) {
         const auto p = layer_params(layout.blocks[1 + l], shards.params_acquire(1 + l));
         float* keys = keys_ + int64_t(l) * capacity_ * kv;
         float* values = values_ + int64_t(l) * capacity_ * kv;
-        layernorm_forward(norm_, mean_, rstd_, res_, p.ln1w, p.ln1b, n, C, c.eps, s);
+        norm_forward(c, norm_, mean_, rstd_, res_, p.ln1w, p.ln1b, n, s);
         matmul_forward(qkv_, norm_, p.qkvw, p.qkvb, n, C, QKV, ws_, s);
+        if (rope_) rope(qkv_, rope_ + int64_t(used_) * HS, 1, n, c.H, c.KV, HS, c.rope_pairs, 1, s);
         for (int i = 0; i < n; i++) {
             const float* q = qkv_ + int64_t(i) * QKV;
-            std::memcpy(keys + int64_t(used_ + i) * kv, q + C, size_t(kv) * sizeof(float));
-            std::memcpy(values + int64_t(used_ + i) * kv, q + C + kv, size_t(kv) * sizeof(float));
+            std::memcpy(keys + int64_t(used_ + i) * kv, q + A, size_t(kv) * sizeof(float));
+            std::memcpy(values + int64_t(used_ + i) * kv, q + A + kv, size_t(kv) * sizeof(float));
         }
         for (int i = 0; i < n; i++)
-            attention_decode(att_ + int64_t(i) * C, qkv_ + int64_t(i) * QKV, keys, values,
+            attention_decode(att_ + int64_t(i) * A, qkv_ + int64_t(i) * QKV, keys, values,
                              used_ + i, c.H, c.KV, HS, s);
-        matmul_forward(branch_, att_, p.projw, p.projb, n, C, C, ws_, s);
-        residual_layernorm_forward(res_, norm_, mean_, rstd_, res_, branch_, p.ln2w, p.ln2b, n, C,
-                                   c.eps, s);
-        matmul_gelu_forward(act_, nullptr, norm_, p.fcw, p.fcb, n, C, c.F, ws_, s);
+        matmul_forward(branch_, att_, p.projw, p.projb, n, A, C, ws_, s);
+        residual_norm_forward(c, res_, norm_, mean_, rstd_, res_, branch_, p.ln2w, p.ln2b, n, s);
+        if (c.mlp == Mlp::Gelu) {
+            matmul_gelu_forward(act_, nullptr, norm_, p.fcw, p.fcb, n, C, c.F, ws_, s);
+        } else {
+            matmul_forward(pre_, norm_, p.fcw, p.fcb, n, C, c.FC(), ws_, s);
+            swiglu_forward(act_, pre_, n, c.F, s);
+        }
         matmul_forward(branch_, act_, p.fcprojw, p.fcprojb, n, c.F, C, ws_, s);
         for (int64_t i = 0; i < int64_t(n) * C; i++) res_[i] += branch_[i];
         shards.params_release(1 + l);

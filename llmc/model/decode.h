@@ -34,7 +34,9 @@ class Decoder<float, CpuStream> {
     int capacity_, batch_, used_ = 0;
     float *res_, *norm_;         // (batch, C)
     float *qkv_, *att_;          // (batch, QKV), (batch, C)
+    float* pre_ = nullptr;       // (batch, FC)  SwiGLU's
     float *act_, *branch_;       // (batch, F), (batch, C)
+    float* rope_ = nullptr;      // (capacity, HS)  rotary positions
     float *mean_, *rstd_;        // (batch)
     float *keys_, *values_;      // (L, capacity, KV*HS)
     float* logits_;              // (Vp)

@@ -39,8 +39,8 @@ void gpt_forward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* 
 
     const int h = head_block(c);
     const auto head = head_params(layout.blocks[h], shards.params_acquire(h));
-    residual_layernorm_forward(a.resf, a.lnf, a.meanf, a.rstdf, a.layers[c.L - 1].res2, a.branch,
-                               head.lnfw, head.lnfb, N, c.C, c.eps, g.stream);
+    residual_norm_forward<Elem>(c, a.resf, a.lnf, a.meanf, a.rstdf, a.layers[c.L - 1].res2,
+                                a.branch, head.lnfw, head.lnfb, N, g.stream);
     shards.params_release(h);
 }
 
@@ -127,8 +127,8 @@ void gpt_forward_backward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, co
         head_forward_backward<Elem>(a, head_matrix(layout, embedding, head),
                                     head_matrix(layout, dembedding, dhead), scale, c, g.stream);
         sum_of_elements(g.loss_sum, a.losses, size_t(N), g.stream);
-        layernorm_backward(a.dres, d.lnfw, d.lnfb, a.branch, a.resf, p.lnfw, a.meanf, a.rstdf, N,
-                           c.C, a.ws, g.stream);
+        norm_backward<Elem>(c, a.dres, d.lnfw, d.lnfb, a.branch, a.resf, p.lnfw, a.meanf, a.rstdf,
+                            N, a.ws, g.stream);
         shards.params_release(h);
         shards.params_release(0);
         shards.grads_release(h);

@@ -8,17 +8,10 @@
 #include <cstring>
 
 #include "llmc/core/rng.h"
+#include "llmc/model/tiny_models.h"
 #include "llmc/ops/classifier.h"
 
 namespace {
-// All sizes odd or prime; padded vocabulary; T shorter than the model's maximum.
-ModelConfig tiny_config(bool tied) {
-    ModelConfig c;
-    c.name = "tiny";
-    c.L = 2, c.H = c.KV = 3, c.C = 15, c.F = 23, c.V = 37, c.Vp = 128, c.max_T = 11, c.tied = tied;
-    return c;
-}
-
 struct TinyModel {
     std::unique_ptr<Comm> comm = comm_self();
     Memory<CpuStream> memory{CpuStream{}};
@@ -70,11 +63,11 @@ void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 }
 }  // namespace
 
-class gpt_head : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(tied_and_untied, gpt_head, testing::Bool());
+class gpt_kind : public testing::TestWithParam<ModelConfig> {};
+INSTANTIATE_TEST_SUITE_P(all, gpt_kind, testing::ValuesIn(tiny_models()));
 
-TEST_P(gpt_head, backward_is_the_derivative) {
-    TinyModel m(tiny_config(GetParam()), 2, 7);
+TEST_P(gpt_kind, backward_is_the_derivative) {
+    TinyModel m(GetParam(), 2, 7);
     const float scale = 1.f / 13;
     const std::vector<float> grad = m.gradients(scale);
     const ParamLayout& layout = m.shards.layout();
@@ -101,16 +94,16 @@ TEST_P(gpt_head, backward_is_the_derivative) {
             }
 }
 
-TEST_P(gpt_head, recomputing_changes_no_bit) {
-    std::vector<float> kept = TinyModel(tiny_config(GetParam()), 2, 7).gradients(0.1f);
+TEST_P(gpt_kind, recomputing_changes_no_bit) {
+    std::vector<float> kept = TinyModel(GetParam(), 2, 7).gradients(0.1f);
     for (Recompute r : {Recompute::Selective, Recompute::Block}) {
-        TinyModel m(tiny_config(GetParam()), 2, 7, r);
+        TinyModel m(GetParam(), 2, 7, r);
         expect_same_bits(m.gradients(0.1f), kept);
     }
 }
 
-TEST_P(gpt_head, padding_gets_no_gradient_and_gives_no_probability) {
-    TinyModel m(tiny_config(GetParam()), 2, 7);
+TEST_P(gpt_kind, padding_gets_no_gradient_and_gives_no_probability) {
+    TinyModel m(GetParam(), 2, 7);
     const double before = m.loss(1);
     const std::vector<float> grad = m.gradients(0.1f);
     const ParamLayout& layout = m.shards.layout();

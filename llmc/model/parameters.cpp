@@ -3,54 +3,76 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llmc/core/check.h"
 #include "llmc/core/rng.h"
 
 static int64_t round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
 
-static void tensor_add(ParamBlock& block, const std::string& name, std::vector<int64_t> shape,
-                       float mean, float std, int64_t padded_size = 0) {
-    ParamTensor t{name, std::move(shape), 0, block.size, false, mean, std};
+static void tensor_add(ParamBlock& block, int slot, const std::string& name,
+                       std::vector<int64_t> shape, float mean, float std, int64_t padded_size = 0) {
+    ParamTensor t{name, std::move(shape), 0, block.size, false, mean, std, slot};
     t.size = padded_size ? padded_size : t.count();
     t.decay = t.shape.size() >= 2;
     block.size += round_up(t.size, kTensorAlign);
     block.tensors.push_back(std::move(t));
 }
 
-static ParamBlock layer_block(const ModelConfig& c, int l) {
+// What Hugging Face calls the parts of a model; q, k, v and gate, up are one matrix here, as in its
+// Phi-3.
+struct Names {
+    const char *wte, *wpe, *layers, *norm1, *qkv, *proj, *norm2, *fc, *fcproj, *normf;
+};
+static constexpr Names kGpt2{"transformer.wte", "transformer.wpe", "transformer.h.", "ln_1",
+                             "attn.c_attn",     "attn.c_proj",     "ln_2",           "mlp.c_fc",
+                             "mlp.c_proj",      "transformer.ln_f"};
+static constexpr Names kLlama{"model.embed_tokens",
+                              nullptr,
+                              "model.layers.",
+                              "input_layernorm",
+                              "self_attn.qkv_proj",
+                              "self_attn.o_proj",
+                              "post_attention_layernorm",
+                              "mlp.gate_up_proj",
+                              "mlp.down_proj",
+                              "model.norm"};
+
+static ParamBlock layer_block(const ModelConfig& c, const Names& names, int l) {
     const float std = 0.02f, residual_std = 0.02f / std::sqrt(2.f * float(c.L));
-    const int64_t C = c.C, F = c.F, QKV = c.QKV();
-    const std::string h = "transformer.h." + std::to_string(l) + ".";
     ParamBlock b{"layer " + std::to_string(l), {}, 0, 0};
-    tensor_add(b, h + "ln_1.weight", {C}, 1, 0);
-    tensor_add(b, h + "ln_1.bias", {C}, 0, 0);
-    tensor_add(b, h + "attn.c_attn.weight", {QKV, C}, 0, std);
-    tensor_add(b, h + "attn.c_attn.bias", {QKV}, 0, 0);
-    tensor_add(b, h + "attn.c_proj.weight", {C, C}, 0, residual_std);
-    tensor_add(b, h + "attn.c_proj.bias", {C}, 0, 0);
-    tensor_add(b, h + "ln_2.weight", {C}, 1, 0);
-    tensor_add(b, h + "ln_2.bias", {C}, 0, 0);
-    tensor_add(b, h + "mlp.c_fc.weight", {F, C}, 0, std);
-    tensor_add(b, h + "mlp.c_fc.bias", {F}, 0, 0);
-    tensor_add(b, h + "mlp.c_proj.weight", {C, F}, 0, residual_std);
-    tensor_add(b, h + "mlp.c_proj.bias", {C}, 0, 0);
+    const auto add = [&](int slot, const char* part, std::vector<int64_t> shape, float mean,
+                         float std, bool bias) {
+        const std::string name = names.layers + std::to_string(l) + "." + part;
+        const int64_t rows = shape[0];
+        tensor_add(b, slot, name + ".weight", std::move(shape), mean, std);
+        if (bias) tensor_add(b, slot + 1, name + ".bias", {rows}, 0, 0);
+    };
+    const bool shift = c.norm == Norm::Layer;
+    add(0, names.norm1, {c.C}, 1, 0, shift);
+    add(2, names.qkv, {c.QKV(), c.C}, 0, std, c.qkv_bias);
+    add(4, names.proj, {c.C, c.A()}, 0, residual_std, c.biases);
+    add(6, names.norm2, {c.C}, 1, 0, shift);
+    add(8, names.fc, {c.FC(), c.C}, 0, std, c.biases);
+    add(10, names.fcproj, {c.C, c.F}, 0, residual_std, c.biases);
     return b;
 }
 
 ParamLayout param_layout(const ModelConfig& c) {
     const int64_t V = c.V, C = c.C;
+    const bool learned = c.positions == Positions::Learned;
+    const Names& names = learned ? kGpt2 : kLlama;
     ParamLayout layout;
 
     ParamBlock embedding{"embedding", {}, 0, 0};
-    tensor_add(embedding, "transformer.wte.weight", {V, C}, 0, 0.02f, c.Vp * C);
-    tensor_add(embedding, "transformer.wpe.weight", {c.max_T, C}, 0, 0.02f);
+    tensor_add(embedding, 0, str(names.wte, ".weight"), {V, C}, 0, 0.02f, c.Vp * C);
+    if (learned) tensor_add(embedding, 1, str(names.wpe, ".weight"), {c.max_T, C}, 0, 0.02f);
     layout.blocks.push_back(std::move(embedding));
-    for (int l = 0; l < c.L; l++) layout.blocks.push_back(layer_block(c, l));
+    for (int l = 0; l < c.L; l++) layout.blocks.push_back(layer_block(c, names, l));
     ParamBlock head{"head", {}, 0, 0};
-    tensor_add(head, "transformer.ln_f.weight", {C}, 1, 0);
-    tensor_add(head, "transformer.ln_f.bias", {C}, 0, 0);
-    if (!c.tied) tensor_add(head, "lm_head.weight", {V, C}, 0, 0.02f, c.Vp * C);
+    tensor_add(head, 0, str(names.normf, ".weight"), {C}, 1, 0);
+    if (c.norm == Norm::Layer) tensor_add(head, 1, str(names.normf, ".bias"), {C}, 0, 0);
+    if (!c.tied) tensor_add(head, 2, "lm_head.weight", {V, C}, 0, 0.02f, c.Vp * C);
     layout.blocks.push_back(std::move(head));
 
     for (ParamBlock& block : layout.blocks) {

@@ -1,5 +1,6 @@
 // llmc/model/parameters.h: which tensors a model has, and how they start.
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "llmc/core/layout.h"
@@ -8,19 +9,20 @@
 // Blocks: the embedding, layers 0..L-1, the head.
 ParamLayout param_layout(const ModelConfig& cfg);
 
-// ---- typed views of a block: pointers into its buffer, of parameters or of their gradients
+// ---- typed views of a block: pointers into its buffer, of parameters or of their gradients; null
+// for what the model does not have
 template <class Elem>
 struct EmbeddingParams {
     Elem* wte;  // (Vp, C)
-    Elem* wpe;  // (max_T, C)
+    Elem* wpe;  // (max_T, C)  learned positions
 };
 template <class Elem>
 struct LayerParams {
     Elem *ln1w, *ln1b;        // (C)       (C)
     Elem *qkvw, *qkvb;        // (QKV, C)  (QKV)
-    Elem *projw, *projb;      // (C, C)    (C)
+    Elem *projw, *projb;      // (C, A)    (C)
     Elem *ln2w, *ln2b;        // (C)       (C)
-    Elem *fcw, *fcb;          // (F, C)    (F)
+    Elem *fcw, *fcb;          // (FC, C)   (FC)   SwiGLU: gate rows, then up rows
     Elem *fcprojw, *fcprojb;  // (C, F)    (C)
 };
 template <class Elem>
@@ -28,19 +30,29 @@ struct HeadParams {
     Elem *lnfw, *lnfb;  // (C)  (C)
     Elem* lmw;          // (Vp, C), or null when the head is tied to wte
 };
+
+// The pointers of a view, in the order of its members: a tensor's slot is its place.
+template <int kSlots, class Elem>
+std::array<Elem*, kSlots> block_slots(const ParamBlock& b, Elem* base) {
+    std::array<Elem*, kSlots> at{};
+    for (const ParamTensor& t : b.tensors) at[size_t(t.slot)] = base + t.offset;
+    return at;
+}
 template <class Elem>
 EmbeddingParams<Elem> embedding_params(const ParamBlock& b, Elem* base) {
-    return {base + b.tensors[0].offset, base + b.tensors[1].offset};
+    const auto at = block_slots<2>(b, base);
+    return {at[0], at[1]};
 }
 template <class Elem>
 LayerParams<Elem> layer_params(const ParamBlock& b, Elem* base) {
-    auto at = [&](int i) { return base + b.tensors[i].offset; };
-    return {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11)};
+    const auto at = block_slots<12>(b, base);
+    return {at[0], at[1], at[2], at[3], at[4],  at[5],
+            at[6], at[7], at[8], at[9], at[10], at[11]};
 }
 template <class Elem>
 HeadParams<Elem> head_params(const ParamBlock& b, Elem* base) {
-    return {base + b.tensors[0].offset, base + b.tensors[1].offset,
-            b.tensors.size() > 2 ? base + b.tensors[2].offset : nullptr};
+    const auto at = block_slots<3>(b, base);
+    return {at[0], at[1], at[2]};
 }
 
 // x[i] = initial value of element first + i of the tensor: a function of (seed, name, index).

@@ -14,6 +14,7 @@
 #include "llmc/io/run_lock.h"
 #include "llmc/train/device.h"
 #include "llmc/train/evaluate.h"
+#include "llmc/train/model_file.h"
 #include "llmc/train/planner.h"
 #include "llmc/train/run.h"
 #include "llmc/train/saves.h"
@@ -95,12 +96,8 @@ Exit verify_run(const Options& opt, World& world) {
 }
 
 Exit import_run(const Options& opt, World& world) {
-    const LlmcModelHeader h = llmc_model_header(opt.path);
-    ModelConfig cfg;
-    cfg.name = opt.path;
-    cfg.L = h.L, cfg.H = cfg.KV = h.H, cfg.C = h.C, cfg.F = 4 * h.C;
-    cfg.V = h.V, cfg.Vp = vocab_padded(h.V), cfg.max_T = h.max_T;
-
+    const ModelFile file = model_file_open(opt.path);
+    const ModelConfig& cfg = file.cfg;
     const std::unique_ptr<Tokenizer> tokenizer =
         opt.tokenizer.empty() ? nullptr : tokenizer_open(opt.tokenizer);
     CHECK(!tokenizer || tokenizer->vocab_size() <= cfg.V, Exit::Usage,
@@ -112,7 +109,7 @@ Exit import_run(const Options& opt, World& world) {
     ShardsConfig config;
     config.inference = true;
     Shards<float, CpuStream> shards(param_layout(cfg), config, *world.dp, memory);
-    llmc_model_read(opt.path, shards.params_acquire(0), shards.layout());
+    file.read(shards.params_acquire(0), shards.layout());
 
     Options as_run = opt;
     as_run.seq_len = cfg.max_T;
@@ -130,6 +127,8 @@ Exit export_run(const Options& opt, World& world) {
     Memory<CpuStream> memory{CpuStream{}};
     const auto model = model_load<float>(opt.path, world, memory);
     const ModelConfig& c = model.cfg;
+    CHECK(c.positions == Positions::Learned, Exit::Usage,
+          "the model has no place in a llm.c model file", "a LLaMA", "a GPT-2");
     CHECK(c.tied && c.F == 4 * c.C && c.eps == 1e-5f, Exit::Usage,
           "the model has no place in a llm.c model file",
           str(c.tied ? "tied" : "untied", " head, MLP width ", c.F, ", layer norm epsilon ", c.eps),

@@ -1,0 +1,97 @@
+#include "llmc/io/llama2c_model.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "llmc/core/check.h"
+
+namespace {
+constexpr int kHeaderWords = 7;
+using File = std::unique_ptr<FILE, int (*)(FILE*)>;
+
+File file_open(const std::string& path) {
+    File file(std::fopen(path.c_str(), "rb"), std::fclose);
+    CHECK(file, Exit::Usage, "cannot open the model file " + path, std::strerror(errno));
+    return file;
+}
+
+int head_size(const Llama2cHeader& h) {
+    return h.C / h.H;
+}
+
+// Bytes of the file that the header promises, in 128 bits: no header can make it wrap.
+__int128 file_bytes(const Llama2cHeader& h) {
+    const __int128 L = h.L, C = h.C, F = h.F, V = h.V, kv = h.KV * __int128(head_size(h));
+    const __int128 layer = 2 * C + 2 * C * C + 2 * kv * C + 3 * F * C;
+    const __int128 angles = __int128(h.max_T) * (head_size(h) / 2) * 2;
+    return 4 * (kHeaderWords + (h.tied ? 1 : 2) * V * C + L * layer + C + angles);
+}
+}  // namespace
+
+Llama2cHeader llama2c_model_header(const std::string& path) {
+    struct stat info {};
+    CHECK(stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode), Exit::Usage,
+          "cannot read the model file", path, "a llama2.c model file (.bin)");
+    int32_t words[kHeaderWords] = {};
+    CHECK(std::fread(words, sizeof words, 1, file_open(path).get()) == 1, Exit::Damaged,
+          path + " is no llama2.c model file", str(info.st_size, " bytes"),
+          str("at least ", sizeof words, " bytes"));
+    const bool tied = words[5] > 0;
+    const int64_t V = std::abs(int64_t(words[5]));
+    for (auto [name, n] : {std::pair("dim", int64_t(words[0])),
+                           {"hidden_dim", words[1]},
+                           {"n_layers", words[2]},
+                           {"n_heads", words[3]},
+                           {"n_kv_heads", words[4]},
+                           {"vocab_size", V},
+                           {"seq_len", words[6]}})
+        CHECK(n >= 1 && n <= 1 << 24, Exit::Damaged,
+              str(path, " is no llama2.c model file: ", name, " is out of range"), str(n),
+              "1 to 16777216");
+    const Llama2cHeader h{words[0], words[1], words[2], words[3], words[4], int(V), words[6], tied};
+    CHECK(h.C % h.H == 0 && h.H % h.KV == 0 && head_size(h) % 2 == 0, Exit::Damaged,
+          path + ": impossible sizes", str("width ", h.C, ", heads ", h.H, ", key heads ", h.KV));
+    CHECK(file_bytes(h) == info.st_size, Exit::Damaged, path + ": wrong size for its header",
+          str(info.st_size, " bytes"), str(double(file_bytes(h)), " bytes"),
+          "an interrupted download or copy, or another kind of file");
+    return h;
+}
+
+void llama2c_model_read(const std::string& path, float* weights, const ParamLayout& layout) {
+    const Llama2cHeader h = llama2c_model_header(path);
+    const File file = file_open(path);
+    std::fseek(file.get(), kHeaderWords * 4, SEEK_SET);
+
+    // The next rows x columns of the file: rows first.. of the tensor in this slot of a block.
+    const auto read = [&](int block, int slot, int64_t first, int64_t rows, int64_t columns) {
+        for (const ParamTensor& t : layout.blocks[size_t(block)].tensors) {
+            if (t.slot != slot) continue;
+            float* const to =
+                weights + layout.blocks[size_t(block)].offset + t.offset + first * columns;
+            const size_t n = size_t(rows * columns);
+            CHECK(std::fread(to, sizeof(float), n, file.get()) == n, Exit::Damaged,
+                  path + ": the file ended early");
+        }
+    };
+    const auto read_layers = [&](int slot, int64_t first, int64_t rows, int64_t columns) {
+        for (int l = 0; l < h.L; l++) read(layout.layer(l), slot, first, rows, columns);
+    };
+    const int64_t C = h.C, F = h.F, kv = int64_t(h.KV) * head_size(h);
+    read(layout.embedding(), 0, 0, h.V, C);
+    read_layers(0, 0, 1, C);        // att_norm
+    read_layers(2, 0, C, C);        // wq
+    read_layers(2, C, kv, C);       // wk
+    read_layers(2, C + kv, kv, C);  // wv
+    read_layers(4, 0, C, C);        // wo
+    read_layers(6, 0, 1, C);        // ffn_norm
+    read_layers(8, 0, F, C);        // w1, the gate
+    read_layers(10, 0, C, F);       // w2, down
+    read_layers(8, F, F, C);        // w3, up
+    read(layout.head(), 0, 0, 1, C);
+    std::fseek(file.get(), int64_t(h.max_T) * (head_size(h) / 2) * 2 * 4, SEEK_CUR);
+    if (!h.tied) read(layout.head(), 2, 0, h.V, C);
+}
