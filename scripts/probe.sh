@@ -63,6 +63,17 @@ cppflags=${cppflags// -DPCRE2_CODE_UNIT_WIDTH=8/}  # the source that uses it say
 needs CLI11 libcli11-dev CLI/CLI.hpp "" ""
 needs json nlohmann-json3-dev nlohmann/json.hpp "" ""
 
+# ---- sentencepiece: for LLaMA's tokenizers, if it is there
+sentencepiece="$(flags_of sentencepiece) -lsentencepiece"
+# shellcheck disable=SC2086
+if printf '#include <sentencepiece_processor.h>\nint main() { sentencepiece::SentencePieceProcessor p; }' |
+    builds $sentencepiece; then
+    cppflags+=" -DLLMC_SENTENCEPIECE" ldlibs+=" -lsentencepiece"
+    say tokens "sentencepiece"
+else
+    say tokens "no sentencepiece (Debian package libsentencepiece-dev): LLaMA 2's tokenizer.model is not read"
+fi
+
 # ---- MPI: one rank needs none
 have_mpi=0 mpi_found=no
 if [ "$MPI" != 0 ]; then

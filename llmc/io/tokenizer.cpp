@@ -43,5 +43,5 @@ const std::string& Tokenizer::token_bytes(int id) const {
 std::string Tokenizer::decode(const std::vector<int>& ids) const {
     std::string text;
     for (const int id : ids) text += token_bytes(id);
-    return text;
+    return vocab_->space_before_text && text.starts_with(' ') ? text.substr(1) : text;
 }

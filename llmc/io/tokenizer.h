@@ -24,6 +24,7 @@ struct Vocabulary {
     std::vector<std::pair<std::string, int>> specials; // texts that mean one id, if asked for
     int eot = -1;                                      // id of kEndOfText, before each document
     std::string name;                                  // for people: "byte", "gpt2", "bpe-2048"
+    bool space_before_text = false; // the first token of a text begins with a space of its own
 };
 
 // An encoder keeps a cache of words it has seen: one object a thread, clone() makes more.
@@ -34,6 +35,7 @@ class Tokenizer {
     const std::string& name() const { return vocab_->name; }
     int vocab_size() const { return int(vocab_->bytes.size()); }
     int eot() const { return vocab_->eot; }
+    bool space_before_text() const { return vocab_->space_before_text; }
 
     // Appends the ids of the text. With `special` the texts of special tokens ("<|endoftext|>")
     // become their single ids; without, they are ordinary text.
@@ -61,6 +63,7 @@ class Tokenizer {
     std::shared_ptr<const Vocabulary> vocab_;
 };
 
+// Two kinds. Byte-level BPE, tokenizer_bpe.cpp, and sentencepiece's, tokenizer_sentencepiece.cpp.
 // spec is "byte" (256 bytes and end-of-text: 257 ids), or a file or a folder with one:
 //     tokenizer.json               Hugging Face, byte-level BPE with GPT-2's splitting; our
 //     train-bpe encoder.json + vocab.bpe     OpenAI's GPT-2; also under the names vocab.json +

@@ -14,6 +14,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/io/tokenizer_bpe.h"
+#include "llmc/io/tokenizer_sentencepiece.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -187,6 +188,9 @@ std::unique_ptr<Tokenizer> tokenizer_from_json(const std::string& text, const st
     BpeBuilder builder(where);
     try {
         const json& bpe = file.at("model");
+        if (bpe.value("type", json()) == "SentencePiece")
+            return sentencepiece_tokenizer(
+                base64_decode(bpe.at("model_base64").get<std::string>(), where), where);
         settings_check(file, bpe, where);
         for (const auto& [token, id] : bpe.at("vocab").items()) builder.token(token, id);
         for (const json& merge : bpe.at("merges")) {
@@ -335,5 +339,8 @@ std::unique_ptr<Tokenizer> tokenizer_open(const std::string& spec) {
     const std::string text = file_read(path);
     if (text.size() >= 4 && std::memcmp(text.data(), &kTokenizerMagic, 4) == 0)
         return llmc_tokenizer_open(text, spec);
+    if (path.extension() == ".model") return sentencepiece_tokenizer(text, spec);
+    if (llama2c_tokenizer_is(text))
+        return sentencepiece_tokenizer(llama2c_tokenizer_model(text, spec), spec);
     return tokenizer_from_json(text, spec);
 }

@@ -7,7 +7,7 @@
 // Su et al. 2021, arXiv:2104.09864, section 3.2.2.
 //
 // Angles are tabulated once on the host, in double, so that every backend turns by the same bits.
-// Definition: rope_cpu.cpp.  Proof: rope_test.cpp.
+// Definition: rope_cpu.cpp.  Fast: rope.cu.  Proof: rope_test.cpp.
 #pragma once
 #include <cmath>
 #include <numbers>
@@ -35,3 +35,6 @@ void rope_table(float* table,  // (T, HS)  =   host memory
 void rope(float* qkv,          // (B, T, (H+2*KV)*HS)  =
           const float* table,  // (T, HS)
           int B, int T, int H, int KV, int HS, RopePairs pairs, int direction, CpuStream s);
+template <class Elem>
+void rope(Elem* qkv, const float* table, int B, int T, int H, int KV, int HS, RopePairs pairs,
+          int direction, CudaStream s);

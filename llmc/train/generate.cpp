@@ -75,9 +75,14 @@ static Exit generate_with(const Options& opt, World& world) {
         std::fflush(stdout);
     });
     out.add(opt.prompt);
+    bool begins = opt.prompt.empty() && tokenizer->space_before_text();
     generate(decoder, *model.shards, model.cfg.V, prompt, opt.tokens, tokenizer->eot(),
              {opt.temperature, opt.top_k, opt.top_p, opt.seed},
-             [&](int token) { out.add(tokenizer->token_bytes(token)); });
+             [&](int token) {
+                 const std::string& bytes = tokenizer->token_bytes(token);
+                 out.add(begins && bytes.starts_with(' ') ? bytes.substr(1) : bytes);
+                 begins = false;
+             });
     out.add("\n");
     out.finish();
     return Exit::Done;

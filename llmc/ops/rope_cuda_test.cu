@@ -1,0 +1,43 @@
+// rope.h on CUDA against the CPU.
+#include "llmc/ops/rope.h"
+
+#include "llmc/ops/cuda_test.cuh"
+
+template <class Elem>
+struct rope_cuda : testing::Test {};
+TYPED_TEST_SUITE(rope_cuda, ElemTypes);
+
+TYPED_TEST(rope_cuda, agrees_with_the_cpu_and_leaves_values) {
+    using Elem = TypeParam;
+    struct Size {
+        int B, T, H, KV, HS;
+    };
+    for (const auto [B, T, H, KV, HS] :
+         {Size{1, 1, 1, 1, 2}, {2, 5, 3, 1, 6}, {1, 9, 4, 2, 64}, {2, 3, 2, 2, 128}})
+        for (RopePairs pairs : {RopePairs::Half, RopePairs::Interleaved})
+            for (int direction : {1, -1}) {
+                SCOPED_TRACE(str("B ", B, ", T ", T, ", H ", H, ", KV ", KV, ", HS ", HS));
+                const int width = (H + 2 * KV) * HS;
+                const auto qkv = random_elems<Elem>(size_t(B) * T * width, "qkv");
+                Floats expected = widen(qkv), table(size_t(T) * HS);
+                const Floats before = expected;
+                rope_table(table.data(), 3, T, HS, 10000, {});
+                rope(expected.data(), table.data(), B, T, H, KV, HS, pairs, direction, kCpu);
+                Device<Elem> gqkv(qkv, 1);
+                const Device<float> gtable(table);
+                rope<Elem>(gqkv, gtable, B, T, H, KV, HS, pairs, direction, kCuda);
+                // Two products and a sum on either side, of a pair's two elements.
+                expect_close("qkv", gqkv.host(), expected, [&, HS = HS](size_t i) {
+                    const size_t head = i / HS * HS;
+                    const size_t k = i - head;
+                    const size_t partner = pairs == RopePairs::Half
+                                               ? head + (k + HS / 2) % size_t(HS)
+                                               : head + (k ^ 1);
+                    const double size = std::fabs(before[i]) + std::fabs(before[partner]);
+                    return (i / HS % (width / HS) < size_t(H + KV) ? 4 * kEps * size : 0) +
+                           (i / HS % (width / HS) < size_t(H + KV)
+                                ? kRounding<Elem> * std::fabs(expected[i])
+                                : 0);
+                });
+            }
+}
