@@ -1,279 +1,37 @@
-// Layer normalisation on CUDA, alone and fused with the residual addition before it.
-//
-// Forward: a warp a row. The row is read once and stays in shared memory between the passes for
-// mean, variance and output. Bytes an element: read x, write y; fused also read branch, write
-// residual. The bandwidth of device memory bounds it.
-//
-// Backward: a block takes as many rows at a time as it has warps. First a warp a row: dx needs two
-// sums over the row. Then a thread takes a pair of columns and adds the block's rows to its dw and
-// db, which stay in shared memory. Each block leaves one row of partial sums; a second kernel adds
-// these in order. No atomics, so equal inputs give equal bits. Bytes an element: read dy and x,
-// write dx (fused: read and write dresidual); bandwidth again. The partial sums add
-// 16 * blocks / N bytes to that: 4 % at N = 8192 and C = 768, less for more rows.
+// Layer normalisation on CUDA; the kernels are in norm.cuh.
 #include "llmc/ops/layernorm.h"
 
-#include <algorithm>
-
-#include "llmc/ops/kernel.cuh"
-#include "llmc/ops/partial_sums.cuh"
-
-namespace {
-
-// ---- how rows are dealt out; depends on the sizes alone, so the bits do too
-constexpr int kForwardWarps = 8, kBackwardWarps = 16, kAllBackwardWarps = 2048;
-constexpr size_t kSharedMost = 227 * 1024;  // of one block, sm_90; sm_80 has 163, sm_89 99 KiB
-constexpr size_t kSharedGood = 64 * 1024;   // leaves room for more than one block
-
-// Columns of a row in shared memory: whole packets.
-__host__ __device__ constexpr size_t padded(int C) {
-    return ceil_div(size_t(C), size_t(8)) * 8;
-}
-
-// The most warps, a power of two, whose rows fit; `fixed` bytes are there once for the block.
-int warps_that_fit(int most, size_t per_warp, size_t fixed, int C) {
-    CHECK(per_warp + fixed <= kSharedMost, Exit::Usage, "layernorm rows are too long for CUDA",
-          str(C, " channels"), str("at most ", kSharedMost, " bytes of shared memory a row"));
-    int warps = most;
-    while (warps > 1 && warps * per_warp + fixed > kSharedGood) warps /= 2;
-    return warps;
-}
-
-struct BackwardPlan {
-    int warps, blocks;
-    size_t shared_bytes;
-};
-BackwardPlan backward_plan(int N, int C, size_t elem_bytes) {
-    const size_t per_warp = 2 * padded(C) * elem_bytes + 2 * sizeof(float);
-    const size_t fixed = 2 * padded(C) * sizeof(float);
-    const int warps = warps_that_fit(kBackwardWarps, per_warp, fixed, C);
-    return {warps, std::min(kAllBackwardWarps / warps, ceil_div(N, warps)),
-            warps * per_warp + fixed};
-}
-
-// ---- forward
-template <class Elem, bool kResidual, bool kAligned>
-__global__ void __launch_bounds__(32 * kForwardWarps, 4)
-    layernorm_forward_kernel(Elem* residual, Elem* __restrict__ y, float* __restrict__ mean,
-                             float* __restrict__ rstd, const Elem* x,
-                             const Elem* __restrict__ branch, const Elem* __restrict__ w,
-                             const Elem* __restrict__ b, int N, int C, float eps) {
-    using Packet = Packed128<Elem>;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int n = blockIdx.x * (blockDim.x / 32) + warp;
-    if (n >= N) return;
-
-    // Load: each lane reads back only what it stored itself, so shared memory needs no barrier.
-    Elem* row = dyn_smem<Elem>() + warp * padded(C);
-    const size_t first = size_t(n) * C;
-    float sum = 0;
-    for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
-        Packet v = packet_load<kAligned>(x + first, c, C);
-        if constexpr (kResidual) {
-            // The norm sees the sum as it is stored, rounded, because backward will see that too.
-            const Packet add = packet_load<kAligned>(branch + first, c, C);
-#pragma unroll
-            for (int k = 0; k < Packet::size; k++)
-                v[k] = as_elem<Elem>(as_float(v[k]) + as_float(add[k]));
-            packet_store<kAligned>(residual + first, c, C, v);
-        }
-#pragma unroll
-        for (int k = 0; k < Packet::size; k++) sum += as_float(v[k]);
-        store128(row + c, v);
-    }
-
-    // Reduce: mean, then the squared distances from it (no cancellation as in E[x^2] - mean^2).
-    const float m = warp_sum(sum) / C;
-    float squares = 0;
-    for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
-        const Packet v = load128(row + c);
-#pragma unroll
-        for (int k = 0; k < Packet::size; k++) {
-            const float d = c + k < C ? as_float(v[k]) - m : 0;
-            squares += d * d;
-        }
-    }
-    const float r = 1 / sqrtf(warp_sum(squares) / C + eps);
-
-    // Store.
-    for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
-        const Packet v = load128(row + c), wv = packet_load_shared<kAligned>(w, c, C),
-                     bv = packet_load_shared<kAligned>(b, c, C);
-        Packet out;
-#pragma unroll
-        for (int k = 0; k < Packet::size; k++)
-            out[k] = as_elem<Elem>((as_float(v[k]) - m) * r * as_float(wv[k]) + as_float(bv[k]));
-        packet_store<kAligned>(y + first, c, C, out);
-    }
-    if (lane == 0) {
-        mean[n] = m;
-        rstd[n] = r;
-    }
-}
-
-// ---- backward
-template <class Elem>
-struct alignas(2 * sizeof(Elem)) Pair {
-    Elem a, b;
-};
-
-// partials: (gridDim.x, 2, padded C): each block's sums for dw, then for db.
-template <class Elem, bool kResidual, bool kAligned>
-__global__ void __launch_bounds__(32 * kBackwardWarps, 1)
-    layernorm_backward_kernel(Elem* dx, float* __restrict__ partials, const Elem* __restrict__ dy,
-                              const Elem* __restrict__ x, const Elem* __restrict__ w,
-                              const float* __restrict__ mean, const float* __restrict__ rstd, int N,
-                              int C) {
-    using Packet = Packed128<Elem>;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int Cp = int(padded(C));
-    Elem* dy_rows = dyn_smem<Elem>();                           // (warps, Cp)
-    Elem* x_rows = dy_rows + warps * Cp;                        // (warps, Cp)
-    float* dw = reinterpret_cast<float*>(x_rows + warps * Cp);  // (Cp)
-    float* db = dw + Cp;                                        // (Cp)
-    float* means = db + Cp;                                     // (warps)
-    float* rstds = means + warps;                               // (warps)
-
-    // Each thread keeps to its own pairs of columns, here and below: no barrier in between.
-    for (int c = 2 * threadIdx.x; c < Cp; c += 2 * blockDim.x)
-        dw[c] = dw[c + 1] = db[c] = db[c + 1] = 0;
-
-    for (int first = blockIdx.x * warps; first < N; first += gridDim.x * warps) {
-        // A warp a row: load and reduce.
-        if (const int n = first + warp; n < N) {
-            const size_t at = size_t(n) * C;
-            const float m = mean[n], r = rstd[n];
-            Elem *dy_row = dy_rows + warp * Cp, *x_row = x_rows + warp * Cp;
-            float sum_g = 0, sum_gx = 0;
-            for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
-                const Packet d = packet_load<kAligned>(dy + at, c, C),
-                             v = packet_load<kAligned>(x + at, c, C),
-                             wv = packet_load_shared<kAligned>(w, c, C);
-                store128(dy_row + c, d);
-                store128(x_row + c, v);
-#pragma unroll
-                for (int k = 0; k < Packet::size; k++) {  // beyond C: d = w = 0
-                    const float g = as_float(d[k]) * as_float(wv[k]);
-                    sum_g += g;
-                    sum_gx += g * ((as_float(v[k]) - m) * r);
-                }
-            }
-            const float mean_g = warp_sum(sum_g) / C, mean_gx = warp_sum(sum_gx) / C;
-
-            // dx, from the lane's own packets.
-            for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
-                const Packet d = load128(dy_row + c), v = load128(x_row + c),
-                             wv = packet_load_shared<kAligned>(w, c, C);
-                Packet out;
-                if constexpr (kResidual) out = packet_load<kAligned>(dx + at, c, C);
-#pragma unroll
-                for (int k = 0; k < Packet::size; k++) {
-                    const float g = as_float(d[k]) * as_float(wv[k]),
-                                xhat = (as_float(v[k]) - m) * r;
-                    float value = r * (g - mean_g - xhat * mean_gx);
-                    if constexpr (kResidual) value += as_float(out[k]);
-                    out[k] = as_elem<Elem>(value);
-                }
-                packet_store<kAligned>(dx + at, c, C, out);
-            }
-            if (lane == 0) {
-                means[warp] = m;
-                rstds[warp] = r;
-            }
-        }
-        __syncthreads();
-
-        // A thread a pair of columns: add the block's rows, in order.
-        const int rows = min(warps, N - first);
-        for (int c = 2 * threadIdx.x; c < C; c += 2 * blockDim.x) {
-            float dw0 = dw[c], dw1 = dw[c + 1], db0 = db[c], db1 = db[c + 1];
-            for (int i = 0; i < rows; i++) {
-                const Pair<Elem> d = *reinterpret_cast<const Pair<Elem>*>(dy_rows + i * Cp + c),
-                                 v = *reinterpret_cast<const Pair<Elem>*>(x_rows + i * Cp + c);
-                const float m = means[i], r = rstds[i];
-                dw0 += as_float(d.a) * ((as_float(v.a) - m) * r);
-                dw1 += as_float(d.b) * ((as_float(v.b) - m) * r);
-                db0 += as_float(d.a);
-                db1 += as_float(d.b);
-            }
-            dw[c] = dw0;
-            dw[c + 1] = dw1;
-            db[c] = db0;
-            db[c + 1] = db1;
-        }
-        __syncthreads();  // the next rows overwrite these
-    }
-
-    float* out = partials + size_t(blockIdx.x) * 2 * Cp;
-    for (int c = 2 * threadIdx.x; c < C; c += 2 * blockDim.x) {
-        *reinterpret_cast<float2*>(out + c) = make_float2(dw[c], dw[c + 1]);
-        *reinterpret_cast<float2*>(out + Cp + c) = make_float2(db[c], db[c + 1]);
-    }
-}
-
-// ---- launches
-template <bool kResidual, class Elem>
-void forward_launch(Elem* residual, Elem* y, float* mean, float* rstd, const Elem* x,
-                    const Elem* branch, const Elem* w, const Elem* b, int N, int C, float eps,
-                    CudaStream s) {
-    if (N == 0) return;
-    const size_t row_bytes = padded(C) * sizeof(Elem);
-    const int warps = warps_that_fit(kForwardWarps, row_bytes, 0, C);
-    const bool aligned = rows_aligned<Elem>(C, residual, y, x, branch, w, b);
-    launch(aligned ? layernorm_forward_kernel<Elem, kResidual, true>
-                   : layernorm_forward_kernel<Elem, kResidual, false>,
-           blocks_for(N, warps), 32 * warps, warps * row_bytes, s, residual, y, mean, rstd, x,
-           branch, w, b, N, C, eps);
-}
-
-template <bool kResidual, class Elem>
-void backward_launch(Elem* dx, float* dw, float* db, const Elem* dy, const Elem* x, const Elem* w,
-                     const float* mean, const float* rstd, int N, int C, Workspace ws,
-                     CudaStream s) {
-    if (N == 0) return;
-    CHECK(ws.bytes >= layernorm_backward_workspace_bytes(N, C, s), Exit::Resource,
-          "layernorm_backward: the workspace is too small", str(ws.bytes, " bytes"));
-    const BackwardPlan plan = backward_plan(N, C, sizeof(Elem));
-    float* partials = static_cast<float*>(ws.data);
-    launch(rows_aligned<Elem>(C, dx, dy, x, w) ? layernorm_backward_kernel<Elem, kResidual, true>
-                                               : layernorm_backward_kernel<Elem, kResidual, false>,
-           plan.blocks, 32 * plan.warps, plan.shared_bytes, s, dx, partials, dy, x, w, mean, rstd,
-           N, C);
-    add_partial_sums(dw, db, partials, plan.blocks, int(padded(C)), C, s);
-}
-
-}  // namespace
+#include "llmc/ops/norm.cuh"
 
 template <class Elem>
 void layernorm_forward(Elem* y, float* mean, float* rstd, const Elem* x, const Elem* w,
                        const Elem* b, int N, int C, float eps, CudaStream s) {
-    forward_launch<false, Elem>(nullptr, y, mean, rstd, x, nullptr, w, b, N, C, eps, s);
+    norm_forward_launch<false, false, Elem>(nullptr, y, mean, rstd, x, nullptr, w, b, N, C, eps, s);
 }
 
 template <class Elem>
 void residual_layernorm_forward(Elem* residual, Elem* y, float* mean, float* rstd, const Elem* x,
                                 const Elem* branch, const Elem* w, const Elem* b, int N, int C,
                                 float eps, CudaStream s) {
-    forward_launch<true>(residual, y, mean, rstd, x, branch, w, b, N, C, eps, s);
+    norm_forward_launch<false, true>(residual, y, mean, rstd, x, branch, w, b, N, C, eps, s);
 }
 
 size_t layernorm_backward_workspace_bytes(int N, int C, CudaStream) {
-    const int blocks = std::max(backward_plan(N, C, sizeof(float)).blocks,
-                                backward_plan(N, C, sizeof(bf16)).blocks);
-    return size_t(blocks) * 2 * padded(C) * sizeof(float);
+    return norm_partials_bytes<false>(N, C);
 }
 
 template <class Elem>
 void layernorm_backward(Elem* dx, float* dw, float* db, const Elem* dy, const Elem* x,
                         const Elem* w, const float* mean, const float* rstd, int N, int C,
                         Workspace ws, CudaStream s) {
-    backward_launch<false>(dx, dw, db, dy, x, w, mean, rstd, N, C, ws, s);
+    norm_backward_launch<false, false>(dx, dw, db, dy, x, w, mean, rstd, N, C, ws, s);
 }
 
 template <class Elem>
 void residual_layernorm_backward(Elem* dresidual, float* dw, float* db, const Elem* dy,
                                  const Elem* residual, const Elem* w, const float* mean,
                                  const float* rstd, int N, int C, Workspace ws, CudaStream s) {
-    backward_launch<true>(dresidual, dw, db, dy, residual, w, mean, rstd, N, C, ws, s);
+    norm_backward_launch<false, true>(dresidual, dw, db, dy, residual, w, mean, rstd, N, C, ws, s);
 }
 
 // clang-format off
