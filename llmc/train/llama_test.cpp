@@ -58,7 +58,7 @@ TEST_F(Stories, logits_are_llama2c_s) {
     std::ifstream in(folder + "/logits_first16.f32", std::ios::binary);
     ASSERT_TRUE(in.read(reinterpret_cast<char*>(expected.data()),
                         std::streamsize(expected.size() * sizeof(float))));
-    Decoder decoder(cfg, 16, 16, memory);
+    Decoder<float, CpuStream> decoder(cfg, 16, 16, memory);
     for (int t = 0; t < 16; t++) {
         const int token = reference.at("greedy_tokens").at(size_t(t));
         const float* logits = decoder.feed(*shards, &token, 1);
@@ -71,7 +71,7 @@ TEST_F(Stories, logits_are_llama2c_s) {
 TEST_F(Stories, greedy_tokens_are_the_known_ones) {
     const std::vector<int> expected = reference.at("greedy_tokens");
     ASSERT_EQ(expected.size(), 201u);
-    Decoder decoder(cfg, 201, 1, memory);
+    Decoder<float, CpuStream> decoder(cfg, 201, 1, memory);
     std::vector<int> tokens = {expected[0]};
     while (tokens.size() < expected.size()) {
         const float* logits = decoder.feed(*shards, &tokens.back(), 1);
