@@ -50,8 +50,9 @@ Llama2cHeader llama2c_model_header(const std::string& path) {
                            {"vocab_size", V},
                            {"seq_len", words[6]}})
         CHECK(n >= 1 && n <= 1 << 24, Exit::Damaged,
-              str(path, " is no llama2.c model file: ", name, " is out of range"), str(n),
-              "1 to 16777216");
+              str(path, " is no model file of llama2.c, nor has it the magic number of llm.c: ",
+                  name, " is out of range"),
+              str(n), "1 to 16777216");
     const Llama2cHeader h{words[0], words[1], words[2], words[3], words[4], int(V), words[6], tied};
     CHECK(h.C % h.H == 0 && h.H % h.KV == 0 && head_size(h) % 2 == 0, Exit::Damaged,
           path + ": impossible sizes", str("width ", h.C, ", heads ", h.H, ", key heads ", h.KV));
