@@ -9,6 +9,8 @@
 //   llmc/model/gpt.h         forward and backward; llmc/model/block.h is one layer
 //   llmc/parallel/shards.h   who holds which slice of parameters, gradients and moments
 //   llmc/train/run_state.h   what a step may do to the weights
+#include "llmc/parallel/selftest.h"
+#include "llmc/parallel/watchdog.h"
 #include "llmc/train/commands.h"
 #include "llmc/train/device.h"
 #include "llmc/train/run.h"
@@ -18,6 +20,7 @@
 template <class Elem, class Stream>
 static Exit train(const Options& options, World& world) {
     signals_install();
+    Watchdog watchdog(world, {options.start_limit, options.step_limit, options.save_limit});
 
     // Everything that can go wrong goes wrong here, before memory is taken.
     Run run = run_open(options, world);
@@ -38,6 +41,7 @@ static Exit train(const Options& options, World& world) {
         // the run that resumes.
         const int signal = signal_agreed(world);
         const bool last = state.step >= opt.steps;
+        watchdog.phase(RunPhase::Evaluate, state.step);
         if (!signal && !state.boundary_done) {
             if (run.val && (due(opt.val_every, state.step) || last))
                 log->validation(int(state.step), run_validate(run, gpt, shards));
@@ -45,12 +49,14 @@ static Exit train(const Options& options, World& world) {
                 log->sample(int(state.step), samples.text(shards));
             state.boundary_done = true;
         }
+        watchdog.phase(RunPhase::Save, state.step);
         if (signal || last || (state.step > 0 && due(opt.save_every, state.step)))
             run_save(run, state, shards, world, *log, signal || last);
         if (last) return Exit::Done;
         if (signal) return run_stopped(state, signal, *log), Exit::Signalled;
 
         // One step.
+        watchdog.phase(RunPhase::Step, state.step + 1);
         const StepTimer timer;
         cuda_note_step(state.step + 1);
         const float lr = learning_rate(opt, int(state.step));
@@ -68,14 +74,15 @@ static Exit train(const Options& options, World& world) {
         const Verdict verdict = step_judge(state, opt, loss, norm);
         state.samples += opt.batch_tokens / opt.seq_len;
         state.boundary_done = false;
-        run_report(run, state, verdict, loss, norm, lr, timer, *log);
+        run_report(run, state, verdict, loss, norm, lr, timer, shards.take_comm_times(), *log);
         check_skipped(state, opt, verdict);
     }
 }
 
 int main(int argc, char** argv) {
-    World world = world_init();
+    World world;
     return report_errors(world, [&] {
+        world = world_init();
         Options opt = options_parse(argc, argv);
         device_setup(opt, world);
         switch (opt.command) {
@@ -99,6 +106,8 @@ int main(int argc, char** argv) {
                 return export_run(opt, world);
             case Command::Verify:
                 return verify_run(opt, world);
+            case Command::SelftestComm:
+                return selftest_comm(world, size_t(opt.max_mb) << 20), Exit::Done;
         }
         return Exit::Usage;
     });

@@ -14,8 +14,8 @@ inline const char* phase_name(Phase p) {
     return names[int(p)];
 }
 
-// Seconds of each phase since the process began; written by the thread that calls the ops.
-inline std::array<double, int(Phase::Count)> phase_seconds{};
+// Seconds of each phase since the thread began: the one that trains, seldom the one that sends.
+inline thread_local std::array<double, int(Phase::Count)> phase_seconds{};
 
 class PhaseTimer {
   public:

@@ -1,22 +1,17 @@
-// llmc/io/checkpoint_testing.h: what the tests of checkpoints share: a scratch directory, a small
-// model state cut into pieces, and ranks as forked processes.
+// llmc/io/checkpoint_testing.h: what the tests of checkpoints share: a scratch directory, and a
+// small model state cut into pieces.
 #pragma once
 #include <gtest/gtest.h>
-#include <omp.h>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "llmc/io/checkpoint.h"
+#include "llmc/parallel/comm_testing.h"
 
 // A directory that is there during one test: in memory, where syncs cost nothing, unless the test
 // needs room.
@@ -81,107 +76,4 @@ struct ToyState {
 
 inline CheckpointMeta toy_meta(int64_t step) {
     return {"run-1", step, step * 64, {{"layers", 1}}, {{"cursor", step}}, {{"ranks", 1}}};
-}
-
-// The communicator of ranks that are forked processes, over shared memory.
-class ForkComm final : public Comm {
-  public:
-    ForkComm(int size) : size_(size) {
-        void* memory = ::mmap(nullptr, sizeof(Shared) + size_t(size) * SLOT, PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
-        shared_ = static_cast<Shared*>(memory);
-        pthread_barrierattr_t attr;
-        pthread_barrierattr_init(&attr);
-        pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-        pthread_barrier_init(&shared_->barrier, &attr, unsigned(size));
-    }
-    ~ForkComm() override { ::munmap(shared_, sizeof(Shared) + size_t(size_) * SLOT); }
-    void set_rank(int rank) { rank_ = rank; }
-    int rank() const override { return rank_; }
-    int size() const override { return size_; }
-    void all_reduce(void* data, size_t n, Dtype t, ReduceOp op) override {
-        put(data, n * dtype_bytes(t));
-        for (int r = 0; r < size_; r++) {
-            if (t == Dtype::I64)
-                combine(static_cast<int64_t*>(data), slot(r), n, op, r == 0);
-            else if (t == Dtype::I32)
-                combine(static_cast<int32_t*>(data), slot(r), n, op, r == 0);
-            else
-                throw std::logic_error("ForkComm reduces integers only");
-        }
-        barrier();
-    }
-    void reduce_scatter(void*, const void*, size_t, Dtype, ReduceOp) override {
-        throw std::logic_error("ForkComm has no reduce_scatter");
-    }
-    void all_gather(void* all, const void* mine, size_t n, Dtype t) override {
-        put(mine, n * dtype_bytes(t));
-        for (int r = 0; r < size_ && n; r++)
-            std::memcpy(static_cast<char*>(all) + size_t(r) * n * dtype_bytes(t), slot(r),
-                        n * dtype_bytes(t));
-        barrier();
-    }
-    void broadcast(void* data, size_t n, Dtype t, int root) override {
-        put(data, n * dtype_bytes(t));
-        if (n) std::memcpy(data, slot(root), n * dtype_bytes(t));
-        barrier();
-    }
-    void barrier() override { pthread_barrier_wait(&shared_->barrier); }
-
-  private:
-    struct Shared {
-        pthread_barrier_t barrier;
-    };
-    static constexpr size_t SLOT = 4 << 20;
-    void* slot(int r) { return reinterpret_cast<char*>(shared_ + 1) + size_t(r) * SLOT; }
-    void put(const void* data, size_t bytes) {
-        if (bytes > SLOT) throw std::length_error("ForkComm");
-        if (bytes) std::memcpy(slot(rank_), data, bytes);
-        barrier();
-    }
-    template <class Int>
-    static void combine(Int* to, const void* from, size_t n, ReduceOp op, bool first) {
-        const Int* x = static_cast<const Int*>(from);
-        for (size_t i = 0; i < n; i++) {
-            if (first)
-                to[i] = x[i];
-            else if (op == ReduceOp::Sum)
-                to[i] = Int(uint64_t(to[i]) + uint64_t(x[i]));
-            else
-                to[i] = op == ReduceOp::Min ? std::min(to[i], x[i]) : std::max(to[i], x[i]);
-        }
-    }
-    int size_, rank_ = 0;
-    Shared* shared_;
-};
-
-// Runs body(comm) on `ranks` forked processes; true if every one of them returned without failed
-// expectations. A rank that waits for ever is ended after a minute.
-inline bool on_ranks(int ranks, const std::function<void(Comm&)>& body) {
-    ForkComm comm(ranks);
-    std::vector<pid_t> children;
-    for (int r = 0; r < ranks; r++) {
-        const pid_t pid = ::fork();
-        if (pid == 0) {
-            ::alarm(60);
-            omp_set_num_threads(1);  // libgomp's pool does not survive a fork
-            comm.set_rank(r);
-            try {
-                body(comm);
-            } catch (const std::exception& e) {
-                ADD_FAILURE() << "rank " << r << ": " << e.what();
-            }
-            std::fflush(nullptr);
-            ::_exit(testing::Test::HasFailure() ? 1 : 0);
-        }
-        children.push_back(pid);
-    }
-    bool ok = true;
-    for (pid_t pid : children) {
-        int status = 0;
-        ::waitpid(pid, &status, 0);
-        ok = ok && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    }
-    return ok;
 }

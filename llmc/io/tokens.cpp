@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "llmc/core/check.h"
+#include "llmc/core/hash.h"
 #include "llmc/core/rng.h"
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
@@ -118,6 +119,16 @@ void TokenShard::read(int* ids, int64_t first, int64_t n, int64_t vocab_size) co
     for (int64_t i = 0; i < n; i++)
         if (int64_t(uint32_t(ids[i])) >= vocab_size)
             refuse_id(first + i, uint32_t(ids[i]), vocab_size);
+}
+
+std::string TokenShard::fingerprint() const {
+    constexpr int64_t pages = 64, page = 4096;
+    Digest digest;
+    for (int64_t i = 0; i < pages; i++) {
+        const int64_t at = std::max<int64_t>(bytes_ - page, 0) * i / (pages - 1);
+        digest.update(map_ + at, size_t(std::min(page, bytes_ - at)));
+    }
+    return digest.hex();
 }
 
 void TokenShard::check_ids(int64_t vocab_size) const {

@@ -37,6 +37,8 @@ class TokenShard {
     int64_t samples(int seq_len) const { return tokens_ > 0 ? (tokens_ - 1) / seq_len : 0; }
     // ids (n) = the tokens from `first` on. Throws Damaged on an id >= vocab_size.
     void read(int* ids, int64_t first, int64_t n, int64_t vocab_size) const;
+    // A digest of some pages all over the file: tells data sets apart, without reading all of them.
+    std::string fingerprint() const;
     // Streams through the whole file, throws Damaged on the first id >= vocab_size.
     void check_ids(int64_t vocab_size) const;
 

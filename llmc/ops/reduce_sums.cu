@@ -163,6 +163,21 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    accumulate_float_kernel(float* __restrict__ acc, float* __restrict__ x, size_t n) {
+    const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
+    if (i >= n) return;
+    acc[i] += x[i];
+    x[i] = 0;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    fixed_check_kernel(const int64_t* __restrict__ acc, int64_t full, int* bad, size_t n) {
+    const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
+    if (i >= n) return;
+    if (acc[i] >= full || acc[i] <= -full) atomicExch(bad, 1);
+}
+
 bool pairs_aligned(const int64_t* acc, const float* x) {
     return all_aligned(16, acc) && all_aligned(8, x);
 }
@@ -188,6 +203,17 @@ void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CudaStream s) 
     if (n == 0) return;
     launch(accumulate_fixed_kernel, blocks_for(n, kThreads * 2), kThreads, 0, s, acc, x, bad, n,
            pairs_aligned(acc, x));
+}
+
+void accumulate_float(float* acc, float* x, size_t n, CudaStream s) {
+    if (n == 0) return;
+    launch(accumulate_float_kernel, blocks_for(n, kThreads), kThreads, 0, s, acc, x, n);
+}
+
+void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CudaStream s) {
+    if (n == 0) return;
+    launch(fixed_check_kernel, blocks_for(n, kThreads), kThreads, 0, s, acc,
+           (int64_t(1) << 62) / ranks, bad, n);
 }
 
 void fixed_to_float(float* x, const int64_t* acc, size_t n, CudaStream s) {

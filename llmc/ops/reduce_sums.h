@@ -45,6 +45,20 @@ void accumulate_fixed(int64_t* acc,  // (n)  +=
                       size_t n, CpuStream s);
 void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CudaStream s);
 
+// The same in fp32, for sums whose order does not matter to anybody: acc += x and x = 0.
+void accumulate_float(float* acc,  // (n)  +=
+                      float* x,    // (n)  in: gradient, out: 0
+                      size_t n, CpuStream s);
+void accumulate_float(float* acc, float* x, size_t n, CudaStream s);
+
+// Sets *bad to 1 where the sum of as many numbers like acc as there are ranks might leave 64 bits:
+// |acc| >= 2^62 / ranks. Before sums of ranks are added by a library, which would not notice.
+void fixed_check(const int64_t* acc,  // (n)
+                 int ranks,
+                 int* bad,            // (1)
+                 size_t n, CpuStream s);
+void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CudaStream s);
+
 // x = acc * 2^-44, rounded once to float.
 void fixed_to_float(float* x,            // (n)  =
                     const int64_t* acc,  // (n)

@@ -103,6 +103,21 @@ void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CpuStream) {
     if (found) *bad = 1;
 }
 
+void accumulate_float(float* acc, float* x, size_t n, CpuStream) {
+    const PhaseTimer timer(Phase::Optimizer);
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < n; i++) acc[i] += x[i], x[i] = 0.f;
+}
+
+void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CpuStream) {
+    const PhaseTimer timer(Phase::Optimizer);
+    const int64_t full = (int64_t(1) << 62) / ranks;
+    int found = 0;
+#pragma omp parallel for simd schedule(static) reduction(| : found)
+    for (size_t i = 0; i < n; i++) found |= acc[i] >= full || acc[i] <= -full;
+    if (found) *bad = 1;
+}
+
 void fixed_to_float(float* x, const int64_t* acc, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
 #pragma omp parallel for simd schedule(static)

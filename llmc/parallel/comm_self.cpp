@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "llmc/core/check.h"
 #include "llmc/parallel/comm.h"
 
 namespace {
@@ -7,17 +8,57 @@ class CommSelf final : public Comm {
   public:
     int rank() const override { return 0; }
     int size() const override { return 1; }
-    void all_reduce(void*, size_t, Dtype, ReduceOp) override {}
-    void reduce_scatter(void* mine, const void* all, size_t n, Dtype t, ReduceOp) override {
-        if (mine != all) std::memcpy(mine, all, n * dtype_bytes(t));
+
+  protected:
+    void do_all_reduce(void*, size_t, Dtype, ReduceOp) override {}
+    void do_reduce_scatter(void* mine, const void* all, Slices s, Dtype t, ReduceOp) override {
+        copy(mine, all, s, t);
     }
-    void all_gather(void* all, const void* mine, size_t n, Dtype t) override {
-        if (mine != all) std::memcpy(all, mine, n * dtype_bytes(t));
+    void do_all_gather(void* all, const void* mine, Slices s, Dtype t) override {
+        copy(all, mine, s, t);
     }
-    void broadcast(void*, size_t, Dtype, int) override {}
-    void barrier() override {}
+    void do_scatter(void* all, Slices s, Dtype, const Take& take) override {
+        if (s.n) take(all, 0, s.n);
+    }
+    void do_broadcast(void*, size_t, Dtype, int) override {}
+    void do_send(const void*, size_t, Dtype, int to) override { nobody(to); }
+    void do_recv(void*, size_t, Dtype, int from) override { nobody(from); }
+    void do_barrier() override {}
+
+  private:
+    static void copy(void* to, const void* from, Slices s, Dtype t) {
+        if (to != from && s.n) std::memcpy(to, from, s.n * dtype_bytes(t));
+    }
+    [[noreturn]] static void nobody(int rank) {
+        fail(Exit::Usage, "one rank has nobody to send to", str("rank ", rank), "another rank");
+    }
+};
+
+class CommAbsent final : public Comm {
+  public:
+    explicit CommAbsent(int ranks) : ranks_(ranks) {}
+    int rank() const override { return 0; }
+    int size() const override { return ranks_; }
+
+  protected:
+    void do_all_reduce(void*, size_t, Dtype, ReduceOp) override { absent(); }
+    void do_reduce_scatter(void*, const void*, Slices, Dtype, ReduceOp) override { absent(); }
+    void do_all_gather(void*, const void*, Slices, Dtype) override { absent(); }
+    void do_scatter(void*, Slices, Dtype, const Take&) override { absent(); }
+    void do_broadcast(void*, size_t, Dtype, int) override { absent(); }
+    void do_send(const void*, size_t, Dtype, int) override { absent(); }
+    void do_recv(void*, size_t, Dtype, int) override { absent(); }
+    void do_barrier() override { absent(); }
+
+  private:
+    [[noreturn]] static void absent() { throw std::logic_error("ranks that are only planned"); }
+    int ranks_;
 };
 }  // namespace
+
+std::unique_ptr<Comm> comm_absent(int ranks) {
+    return std::make_unique<CommAbsent>(ranks);
+}
 
 std::unique_ptr<Comm> comm_self() {
     return std::make_unique<CommSelf>();

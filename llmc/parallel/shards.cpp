@@ -5,33 +5,55 @@
 #include "llmc/core/rng.h"
 #include "llmc/ops/cast.h"
 
-// Elements converted from fixed point at a time: 1 MiB of floats stays in a CPU's cache; a GPU
-// wants few launches, and 32 MiB more do not matter to it.
+// Elements converted from fixed point at a time: 1 MiB of floats stays in a
+// CPU's cache; a GPU wants few launches, and 32 MiB more do not matter to it.
 template <class Stream>
 constexpr int64_t kChunk = std::is_same_v<Stream, CpuStream> ? 1 << 18 : 1 << 23;
 
 void fixed_sum_all_reduce(FixedSum* total, Comm& comm) {
     static_assert(sizeof(FixedSum) == 4 * sizeof(int64_t), "int64 limbs and nothing else");
-    comm.all_reduce(static_cast<void*>(total), 4, Dtype::I64, ReduceOp::Sum);
+    comm.all_reduce(static_cast<void*>(total), 4, Dtype::I64, ReduceOp::Sum, "exact sum");
+}
+
+Slicing shards_slicing(const ParamLayout& layout, const ShardsConfig& config, int ranks) {
+    const bool within_blocks = config.zero >= 2 && ranks > 1;
+    // What is sent: fixed point where whole sums meet, else fp32.
+    const int width = shards_fixed_point(config) && !within_blocks ? 8 : 4;
+    return slicing(layout, ranks, within_blocks, config.bucket_bytes, width);
 }
 
 // ---- what is allocated
 template <class Elem, class Stream>
 Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& config, Comm& dp,
                              Memory<Stream>& memory)
-    : layout_(layout), config_(config), dp_(dp), stream_(memory.stream()) {
-    params_ = memory.template get<Elem>("parameters", "weights", layout.size);
+    : layout_(layout),
+      config_(config),
+      dp_(dp),
+      stream_(memory.stream()),
+      // A CUDA stream has an order of its own, which a second thread would not
+      // keep.
+      queue_(config.overlap && dp.size() > 1 && kStateOnHost && !config.inference) {
+    if (config_.inference) config_.zero = 0;
+    // What is sent: fixed point where whole sums meet, else fp32.
+    const int width = fixed_point() && !grads_sliced() ? sizeof(int64_t) : sizeof(float);
+    slicing_ = slicing(layout_, dp.size(), grads_sliced(), config.bucket_bytes, width);
+    owned_ = owned_ranges(slicing_, dp.rank());
+    held_ = state_sliced() ? owned_ : std::vector<Range>{{0, layout_.size, 0}};
+
+    params_ = memory.template get<Elem>("parameters", "weights", size_if(params_sliced()));
+    if (params_sliced()) gathered_create(memory);
     state_create(memory);
     if (!config.inference) gradients_create(memory);
 }
 
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::state_create(Memory<Stream>& memory) {
+    const int64_t size = size_if(state_sliced());
     const auto state = [&](const char* name) {
-        return memory.template get<float>("optimizer", name, layout_.size);
+        return memory.template get<float>("optimizer", name, size);
     };
     const auto on_host = [&](const char* name) {
-        return memory.template get_host<float>(name, layout_.size);
+        return memory.template get_host<float>(name, size);
     };
     if constexpr (!kHasMasters) masters_ = params_;
     if constexpr (!kStateOnHost) host_masters_ = on_host("copy of the weights");
@@ -47,6 +69,12 @@ void Shards<Elem, Stream>::state_create(Memory<Stream>& memory) {
     if constexpr (kStateOnHost) host_masters_ = masters_, host_m_ = m_, host_v_ = v_;
 }
 
+static int64_t largest_layer(const ParamLayout& layout) {
+    int64_t size = 0;
+    for (int b = 1; b < layout.head(); b++) size = std::max(size, layout.blocks[b].size);
+    return size;
+}
+
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::gradients_create(Memory<Stream>& memory) {
     bad_ = memory.template get<int>("workspace", "range flag", 1);
@@ -54,58 +82,183 @@ void Shards<Elem, Stream>::gradients_create(Memory<Stream>& memory) {
     norm_ = memory.template get<float>("workspace", "gradient norm", 1);
     grad_scale_ = memory.template get<float>("workspace", "gradient scale", 1);
 
-    const int head = layout_.head();
-    if (!fixed_point()) {
-        grads_ = memory.template get<float>("gradients", "fp32", layout_.size);
-        for (const ParamBlock& b : layout_.blocks)
-            grad_blocks_.push_back(grads_ ? grads_ + b.offset : nullptr);
-        return;
+    const int64_t size = size_if(grads_sliced());
+    if (fixed_point()) {
+        sums_ = memory.template get<int64_t>("gradients", "fixed-point sums", size);
+        chunk_ = memory.template get<float>("workspace", "gradient chunk", kChunk<Stream>);
+    } else {
+        grads_ = memory.template get<float>("gradients", "fp32", size);
     }
-    int64_t layer = 0;
-    for (int b = 1; b < head; b++) layer = std::max(layer, layout_.blocks[b].size);
-    const int64_t embedding = layout_.blocks[0].size;
-    sums_ = memory.template get<int64_t>("gradients", "fixed-point sums", layout_.size);
-    grads_ = memory.template get<float>("gradients", "one micro-batch of a block",
-                                        embedding + layer + layout_.blocks[head].size);
-    chunk_ = memory.template get<float>("workspace", "gradient chunk", kChunk<Stream>);
-    for (int b = 0; b <= head; b++)
-        grad_blocks_.push_back(!grads_     ? nullptr
-                               : b == 0    ? grads_
-                               : b == head ? grads_ + embedding + layer
-                                           : grads_ + embedding);
+    if (!fixed_point() && !grads_sliced()) return;
+
+    const int64_t layer = largest_layer(layout_), embedding = layout_.blocks[0].size;
+    const int64_t layers = grads_sliced() ? 2 * layer : layer;
+    float* blocks = memory.template get<float>("gradients", "one micro-batch of a block",
+                                               embedding + layers + layout_.blocks.back().size);
+    if (blocks)
+        grad_places_ = {blocks, blocks + embedding, blocks + embedding + layer,
+                        blocks + embedding + layers};
+}
+
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::gathered_create(Memory<Stream>& memory) {
+    const int64_t layer = largest_layer(layout_), embedding = layout_.blocks[0].size;
+    Elem* blocks = memory.template get<Elem>("parameters", "gathered blocks",
+                                             embedding + 2 * layer + layout_.blocks.back().size);
+    if (!blocks) return;
+    const int64_t offsets[] = {0, embedding, embedding + layer, embedding + 2 * layer};
+    for (int i = 0; i < 4; i++) gathered_[i].data = blocks + offsets[i];
 }
 
 template <class Elem, class Stream>
 bool Shards<Elem, Stream>::fixed_point() const {
-    return config_.reduction == Reduction::Canonical && config_.micro_batches > 1;
+    return shards_fixed_point(config_);
 }
 
-// ---- around a block
+// The buckets that lie inside a block, where buckets end with blocks.
+template <class Elem, class Stream>
+std::vector<const Bucket*> Shards<Elem, Stream>::buckets_of(int block) const {
+    const ParamBlock& b = layout_.blocks[block];
+    std::vector<const Bucket*> found;
+    for (const Bucket& bucket : slicing_.buckets)
+        if (bucket.first >= b.offset && bucket.first < b.offset + b.size) found.push_back(&bucket);
+    return found;
+}
+
+// ---- around a block: parameters
 template <class Elem, class Stream>
 Elem* Shards<Elem, Stream>::params_acquire(int block) {
-    return params_ + layout_.blocks[block].offset;
+    if (!params_sliced()) return params_ + layout_.blocks[block].offset;
+    Gathered& g = gathered_[place(block)];
+    if (g.block != block) gather_block(block);
+    queue_.wait(g.ticket);
+    g.users++;
+    prefetch_after(block);
+    return g.data;
 }
 
 template <class Elem, class Stream>
-void Shards<Elem, Stream>::params_release(int) {}  // every rank keeps all parameters
+void Shards<Elem, Stream>::params_release(int block) {
+    if (!params_sliced()) return;
+    Gathered& g = gathered_[place(block)];
+    if (--g.users == 0) g.block = -1;
+}
 
 template <class Elem, class Stream>
+void Shards<Elem, Stream>::gather_block(int block) {
+    Gathered& g = gathered_[place(block)];
+    g.block = block;
+    g.ticket = queue_.submit([this, block, to = g.data] {
+        stream_sync(stream_);
+        for (const Bucket* b : buckets_of(block))
+            dp_.all_gather(to + (b->first - layout_.blocks[block].offset), params_ + b->local,
+                           b->slices(), "parameters of a block");
+    });
+}
+
+// Starts to gather the layer that came next when the last two were these.
+// Nothing is gathered that may wait for an update in between: a step ends with
+// the first layer.
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::prefetch_after(int block) {
+    followed_[{acquired_[0], acquired_[1]}] = block;
+    acquired_[0] = acquired_[1], acquired_[1] = block;
+    const auto next = followed_.find({acquired_[0], acquired_[1]});
+    if (next == followed_.end() || next->second == 0) return;
+    const Gathered& g = gathered_[place(next->second)];
+    if (g.users == 0 && g.block != next->second) gather_block(next->second);
+}
+
+// ---- around a block: gradients
+template <class Elem, class Stream>
 float* Shards<Elem, Stream>::grads_acquire(int block) {
-    return grad_blocks_[block];
+    if (!grad_places_[0]) return grads_ + layout_.blocks[block].offset;
+    queue_.wait(grad_tickets_[place(block)]);
+    return grad_places_[place(block)];
 }
 
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::grads_release(int block) {
     const ParamBlock& b = layout_.blocks[block];
+    const bool last = micro_batch_ + 1 == config_.micro_batches / dp_.size();
+    if (grads_sliced()) {
+        send_block(block);
+    } else {
+        if (fixed_point()) {
+            float* grads = grad_places_[place(block)];
+            accumulate_fixed(sums_ + b.offset, grads, bad_, size_t(b.size), stream_);
+        }
+        if (many() && last) {
+            if (fixed_point())
+                fixed_check(sums_ + b.offset, dp_.size(), bad_, size_t(b.size), stream_);
+            send_complete_buckets(b.offset);
+        }
+    }
+    if (block == 0) micro_batch_++;
+}
+
+// All gradients from `first` on are in: so are the buckets that begin there or
+// behind.
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::send_complete_buckets(int64_t first) {
+    for (; next_bucket_ < slicing_.buckets.size(); next_bucket_++) {
+        const Bucket& bucket = slicing_.buckets[next_bucket_];
+        if (bucket.first < first) return;
+        queue_.submit([this, &bucket] { send_bucket(bucket); });
+    }
+}
+
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::send_bucket(const Bucket& bucket) {
+    const char* what = "gradients";
+    const auto send = [&](auto* all) {
+        if (state_sliced())
+            dp_.reduce_scatter(all + bucket.slices().begin(dp_.rank()), all, bucket.slices(),
+                               ReduceOp::Sum, what);
+        else
+            dp_.all_reduce(all, size_t(bucket.n), ReduceOp::Sum, what);
+    };
+    stream_sync(stream_);
     if (fixed_point())
-        accumulate_fixed(sums_ + b.offset, grad_blocks_[block], bad_, size_t(b.size), stream_);
+        send(sums_ + bucket.first);
+    else
+        send(grads_ + bucket.first);
+}
+
+// Every rank sends one micro-batch's gradient of a block to the owners, who add
+// all of them to their sums. What travels is fp32: half of what whole
+// fixed-point sums would be.
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::send_block(int block) {
+    float* grads = grad_places_[place(block)];
+    grad_tickets_[place(block)] = queue_.submit([this, block, grads] {
+        const ParamBlock& b = layout_.blocks[block];
+        stream_sync(stream_);
+        for (const Bucket* bucket : buckets_of(block))
+            dp_.template scatter<float>(
+                grads + (bucket->first - b.offset), bucket->slices(),
+                [&](float* x, size_t first, size_t n) {
+                    const size_t to = size_t(bucket->local) + first;
+                    if (fixed_point())
+                        accumulate_fixed(sums_ + to, x, bad_, n, stream_);
+                    else
+                        accumulate_float(grads_ + to, x, n, stream_);
+                    stream_sync(stream_);
+                },
+                "gradients of a block");
+        memory_zero(grads, size_t(b.size) * sizeof(float), stream_);
+    });
 }
 
 // ---- once a step
 template <class Elem, class Stream>
-void Shards<Elem, Stream>::reduce() {}  // one rank: its sum is the sum
+void Shards<Elem, Stream>::reduce() {
+    queue_.drain();
+    micro_batch_ = 0, next_bucket_ = 0;
+}
 
-// The reduced gradient of elements offset .. offset+n of the whole, n <= kChunk in fixed point.
+// The reduced gradient at elements offset .. offset+n of the sums, n <= kChunk
+// in fixed point.
 template <class Elem, class Stream>
 float* Shards<Elem, Stream>::grad_chunk(int64_t offset, int64_t n) {
     if (!fixed_point()) return grads_ + offset;
@@ -116,13 +269,18 @@ float* Shards<Elem, Stream>::grad_chunk(int64_t offset, int64_t n) {
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::clip(double most, FixedSum* loss) {
     memory_zero(square_sum_, sizeof(FixedSum), stream_);
-    const int64_t step = fixed_point() ? kChunk<Stream> : layout_.size;
-    for (int64_t i = 0; i < layout_.size; i += step) {
-        const int64_t n = std::min(step, layout_.size - i);
-        sum_of_squares(square_sum_, grad_chunk(i, n), size_t(n), stream_);
+    for (const Range& r : owned_) {
+        const int64_t step = fixed_point() ? kChunk<Stream> : r.n;
+        for (int64_t i = 0; i < r.n; i += step) {
+            const int64_t n = std::min(step, r.n - i);
+            sum_of_squares(square_sum_, grad_chunk(at(grads_sliced(), r) + i, n), size_t(n),
+                           stream_);
+        }
     }
+    stream_sync(stream_);
     fixed_sum_all_reduce(square_sum_, dp_);
     fixed_sum_all_reduce(loss, dp_);
+    dp_.all_reduce(static_cast<void*>(bad_), 1, Dtype::I32, ReduceOp::Max, "range flag");
     gradient_clip(grad_scale_, norm_, square_sum_, loss, bad_, most, stream_);
 }
 
@@ -153,66 +311,91 @@ static void update(float* masters, Elem* params, float* m, float* v, float* grad
 
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::step(AdamW hyper) {
-    for (const ParamBlock& b : layout_.blocks)
-        for (const ParamTensor& t : b.tensors) {
-            AdamW h = hyper;
-            if (!t.decay) h.weight_decay = 0;
-            const int64_t step = fixed_point() ? kChunk<Stream> : t.size;
-            for (int64_t i = 0; i < t.size; i += step) {
-                const int64_t n = std::min(step, t.size - i), at = b.offset + t.offset + i;
-                update(masters_ + at, params_ + at, m_ + at, v_ + at, grad_chunk(at, n),
-                       grad_scale_, size_t(n), h, rounding(t, i), stream_);
-            }
+    for (const TensorPart& p : tensor_parts(layout_, held_, true)) {
+        AdamW h = hyper;
+        if (!p.tensor->decay) h.weight_decay = 0;
+        const int64_t step = fixed_point() ? kChunk<Stream> : p.n;
+        for (int64_t i = 0; i < p.n; i += step) {
+            const int64_t n = std::min(step, p.n - i), state = at(state_sliced(), p) + i;
+            update(masters_ + at(masters_sliced(), p) + i, params_ + at(params_sliced(), p) + i,
+                   m_ + state, v_ + state, grad_chunk(at(grads_sliced(), p) + i, n), grad_scale_,
+                   size_t(n), h, rounding(*p.tensor, p.first + i), stream_);
         }
-    if (fixed_point()) memory_zero(sums_, size_t(layout_.size) * sizeof(int64_t), stream_);
+    }
+    // AdamW has zeroed what it used; what it did not use are other ranks' slices,
+    // and the integers.
+    const size_t size = size_t(size_if(grads_sliced()));
+    if (fixed_point())
+        memory_zero(sums_, size * sizeof(int64_t), stream_);
+    else if (state_sliced() && !grads_sliced())
+        memory_zero(grads_, size * sizeof(float), stream_);
 }
 
 template <class Elem, class Stream>
-void Shards<Elem, Stream>::gather() {}  // every rank updated all parameters
+void Shards<Elem, Stream>::gather() {
+    for (Gathered& g : gathered_) g.block = -1;
+    if (!state_sliced() || params_sliced()) return;
+    queue_.submit([this] {
+        stream_sync(stream_);
+        for (const Bucket& b : slicing_.buckets) {
+            Elem* all = params_ + b.first;
+            dp_.all_gather(all, all + b.slices().begin(dp_.rank()), b.slices(), "parameters");
+        }
+    });
+    queue_.drain();
+}
 
 // ---- the state in host memory
 template <class Elem, class Stream>
-std::vector<TensorSlice> Shards<Elem, Stream>::slices(float* base) {
+std::vector<TensorSlice> Shards<Elem, Stream>::slices(float* base, bool sliced, Pieces which) {
     std::vector<TensorSlice> out;
-    for (const ParamBlock& b : layout_.blocks)
-        for (const ParamTensor& t : b.tensors)
-            out.push_back({&t, 0, t.count(), base + b.offset + t.offset});
+    for (const TensorPart& p : tensor_parts(layout_, which == Pieces::Held ? held_ : owned_, false))
+        out.push_back({p.tensor, p.first, p.n, base + at(sliced, p)});
     return out;
 }
 template <class Elem, class Stream>
-std::vector<TensorSlice> Shards<Elem, Stream>::master_slices() {
-    return slices(host_masters_);
+std::vector<TensorSlice> Shards<Elem, Stream>::master_slices(Pieces which) {
+    return slices(host_masters_, host_masters_sliced(), which);
 }
 template <class Elem, class Stream>
-std::vector<TensorSlice> Shards<Elem, Stream>::moment_m_slices() {
-    return slices(host_m_);
+std::vector<TensorSlice> Shards<Elem, Stream>::moment_m_slices(Pieces which) {
+    return slices(host_m_, state_sliced(), which);
 }
 template <class Elem, class Stream>
-std::vector<TensorSlice> Shards<Elem, Stream>::moment_v_slices() {
-    return slices(host_v_);
+std::vector<TensorSlice> Shards<Elem, Stream>::moment_v_slices(Pieces which) {
+    return slices(host_v_, state_sliced(), which);
 }
 
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::state_to_host() {
     if constexpr (!kStateOnHost) {
-        const size_t bytes = size_t(layout_.size) * sizeof(float);
-        memory_to_host(host_masters_, masters_, bytes, stream_);
-        memory_to_host(host_m_, m_, bytes, stream_);
-        memory_to_host(host_v_, v_, bytes, stream_);
+        for (const Range& r : held_) {
+            const size_t bytes = size_t(r.n) * sizeof(float);
+            const int64_t state = at(state_sliced(), r);
+            memory_to_host(host_masters_ + state, masters_ + at(masters_sliced(), r), bytes,
+                           stream_);
+            memory_to_host(host_m_ + state, m_ + state, bytes, stream_);
+            memory_to_host(host_v_ + state, v_ + state, bytes, stream_);
+        }
     }
 }
 
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::state_from_host(int64_t updates) {
     if constexpr (!kStateOnHost) {
-        const size_t bytes = size_t(layout_.size) * sizeof(float);
-        if (masters_) memory_from_host(masters_, host_masters_, bytes, stream_);
-        if (!config_.inference) {
-            memory_from_host(m_, host_m_, bytes, stream_);
-            memory_from_host(v_, host_v_, bytes, stream_);
+        for (const Range& r : held_) {
+            const size_t bytes = size_t(r.n) * sizeof(float);
+            const int64_t state = at(state_sliced(), r);
+            if (masters_)
+                memory_from_host(masters_ + at(masters_sliced(), r), host_masters_ + state, bytes,
+                                 stream_);
+            if (config_.inference) continue;
+            memory_from_host(m_ + state, host_m_ + state, bytes, stream_);
+            memory_from_host(v_ + state, host_v_ + state, bytes, stream_);
         }
         if constexpr (kHasMasters) params_from_masters(updates);
     }
+    gather();
 }
 
 template <class Elem, class Stream>
@@ -224,10 +407,9 @@ template <class Elem, class Stream>
 void Shards<Elem, Stream>::params_from_masters(int64_t updates) {
     if constexpr (kHasMasters) {
         if (!config_.inference) {
-            for (const ParamBlock& b : layout_.blocks)
-                for (const ParamTensor& t : b.tensors)
-                    adamw_low_copy(params_ + b.offset + t.offset, masters_ + b.offset + t.offset,
-                                   size_t(t.size), rounding(t, 0), updates, stream_);
+            for (const TensorPart& p : tensor_parts(layout_, held_, true))
+                adamw_low_copy(params_ + at(params_sliced(), p), masters_ + at(masters_sliced(), p),
+                               size_t(p.n), rounding(*p.tensor, p.first), updates, stream_);
             return;
         }
         // No masters on the device: rounded on the host, piece by piece.

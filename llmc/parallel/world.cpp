@@ -1,18 +1,151 @@
 #include "llmc/parallel/world.h"
 
+#include <omp.h>
+#include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
 #include "llmc/core/check.h"
+
+constexpr auto kPatience = std::chrono::milliseconds(2000);  // for the other ranks of the host
+
+template <class There>
+static bool wait_until(There there, std::chrono::milliseconds patience = kPatience) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!there()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+}
+
+// Ranks that share cores get an equal number of threads each.
+static void share_cores(const World& world) {
+    if (world.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+    const bool bound = CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
+    if (!bound) omp_set_num_threads(std::max(1, CPU_COUNT(&set) / world.local_size));
+}
+
+static size_t rounded(size_t bytes) {
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+// The memory that the ranks of a host share: their status, and two communicators.
+static void share_memory(World& world) {
+    const int n = world.local_size;
+    const size_t status = rounded(SharedStatus::bytes(n)), comm = rounded(CommShared::bytes(n));
+    const bool one_host = n == world.size;
+    char* memory = static_cast<char*>(world.mpi->shared_memory(status + (one_host ? 2 * comm : 0)));
+    world.status = reinterpret_cast<SharedStatus*>(memory);
+    world.status->ranks[world.local_rank].pid = int(::getpid());
+    if (one_host) {
+        const auto make = [&](char* at) {
+            return std::make_unique<CommShared>(at, world.rank, n, &world.status->failure);
+        };
+        world.dp = make(memory + status);
+        world.background = make(memory + status + comm);
+        world.library = world.mpi->comm();
+    } else {
+        world.dp = world.mpi->comm();
+        world.background = world.mpi->comm();
+    }
+}
 
 World world_init() {
     World world;
     char host[256] = "localhost";
     gethostname(host, sizeof host - 1);
     world.host = host;
-    world.dp = comm_self();
+
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    world.mpi = MpiSession::start();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+    if (world.mpi) {
+        world.rank = world.mpi->rank, world.size = world.mpi->size;
+        world.local_rank = world.mpi->local_rank, world.local_size = world.mpi->local_size;
+    }
+    // Results are the same on all ranks: one of them shows them.
+    if (world.rank > 0 && !std::freopen("/dev/null", "w", stdout)) std::fclose(stdout);
+    if (world.size > 1) {
+        share_memory(world);
+        share_cores(world);
+    } else {
+        world.dp = comm_self();
+        world.background = comm_self();
+    }
+    world.tp = comm_self();
+    world.pp = comm_self();
     return world;
+}
+
+World::~World() {
+    dp.reset(), background.reset(), library.reset();
+    mpi.reset();
 }
 
 std::string world_prefix(const World& world) {
     return str("[rank ", world.rank, "/", world.size, " ", world.host, "] ");
+}
+
+std::string world_text(const World& world) {
+    if (world.size == 1)
+        return world.mpi ? str("1, ", world.mpi->library) : "1, not started by mpirun or srun";
+    const bool one_host = world.local_size == world.size;
+    return str(world.size,
+               one_host ? str(" on ", world.host, ", through shared memory")
+                        : str(", ", world.local_size, " on ", world.host),
+               ", ", world.mpi->library);
+}
+
+// A digest of a message that is not 0.
+static int32_t error_digest(const std::string& message) {
+    return int32_t(std::hash<std::string>()(message) & 0x7fffffff) | 1;
+}
+
+// Whether a lower rank of the host has met the same error, or meets it within a moment.
+static bool lower_rank_says(const World& world, const std::string& message) {
+    const int32_t mine = error_digest(message);
+    world.status->ranks[world.local_rank].error = mine;
+    const auto said = [&] {
+        for (int r = 0; r < world.local_rank; r++)
+            if (world.status->ranks[r].error == mine) return true;
+        return false;
+    };
+    return world.local_rank > 0 && wait_until(said, std::chrono::milliseconds(500));
+}
+
+int world_fail(World& world, int code, const std::string& message) {
+    const bool alone = world.size == 1;
+    if (!alone) {
+        int32_t first = 0;
+        world.status->failure.compare_exchange_strong(first, failure_word(code, world.rank));
+        code = world.status->failure & 255;
+    }
+    if (!message.empty() && (alone || !lower_rank_says(world, message)))
+        std::fprintf(stderr, "%serror: %s\n", world_prefix(world).c_str(), message.c_str());
+    if (alone) return code;
+
+    // Where all ranks have come to an end they part properly; else this one leaves as it stands,
+    // since MPI would wait for those that cannot come.
+    std::fflush(nullptr);
+    world.status->ranks[world.local_rank].done = 1;
+    const bool all = wait_until([&] {
+        for (int r = 0; r < world.local_size; r++)
+            if (!world.status->ranks[r].done) return false;
+        return true;
+    });
+    if (world.local_size < world.size) world.mpi->abort(code);
+    if (!all) std::_Exit(code);
+    return code;
 }

@@ -18,28 +18,34 @@
 #include "llmc/train/planner.h"
 #include "llmc/train/run.h"
 #include "llmc/train/saves.h"
+#include "llmc/train/signals.h"
 #include "llmc/train/tokenize.h"
 
-int report_errors(const World& world, const std::function<Exit()>& command) {
+int report_errors(World& world, const std::function<Exit()>& command) {
     std::string message;
     Exit code = Exit::Usage;
+    struct Leave {
+        ~Leave() { signals_ignore(); }
+    };
     try {
+        const Leave leave;
         return int(command());
     } catch (const Error& e) {
         message = e.what(), code = e.code;
     } catch (const std::bad_alloc&) {
         message = "out of memory; hint: a smaller --micro-batch or --model, or --recompute block";
         code = Exit::Resource;
+    } catch (const PeerFailed& e) {
+        return world_fail(world, e.code, "");
     }
-    std::fprintf(stderr, "%serror: %s\n", world_prefix(world).c_str(), message.c_str());
-    return int(code);
+    return world_fail(world, int(code), message);
 }
 
 Exit plan_run(const Options& options, World& world) {
     Options opt = options;
     const ModelConfig cfg = run_model(opt, world);
     options_derive(opt, cfg.max_T, opt.ranks);
-    plan_print(opt, cfg, world);
+    plan_print(opt, cfg);
     return Exit::Done;
 }
 
@@ -116,7 +122,7 @@ Exit import_run(const Options& opt, World& world) {
     Saves saves;
     const SaveResult saved =
         checkpoint_save(opt.out, checkpoint_meta("import", {}, as_run, cfg, tokenizer.get(), world),
-                        state_pieces(shards, Groups::Weights), *world.dp, saves);
+                        state_pieces(shards, Groups::Weights, Pieces::Owned), *world.dp, saves);
     CHECK(saved.ok, Exit::Resource, "cannot save the imported model", saved.reason);
     std::printf("%s\nstate %s\n", saved.path.c_str(), saved.state.c_str());
     return Exit::Done;

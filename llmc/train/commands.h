@@ -7,8 +7,8 @@
 #include "llmc/train/options.h"
 
 // Runs the command; an Error becomes one line on stderr, "[rank 0/1 host] error: ...", and the exit
-// code it carries. Memory that runs out is Exit::Resource.
-int report_errors(const World& world, const std::function<Exit()>& command);
+// code it carries, on all ranks. Memory that runs out is Exit::Resource.
+int report_errors(World& world, const std::function<Exit()>& command);
 
 Exit plan_run(const Options& opt, World& world);       // tables on stdout
 Exit tokenize_command(const Options& opt);             // text to token shards

@@ -29,7 +29,9 @@ void device_setup(Options& opt, const World& world) {
     if (opt.device == Device::Auto) opt.device = gpu ? Device::Cuda : Device::Cpu;
     if (opt.device != Device::Cuda || !computes(opt.command)) return;
 
-    cuda_device_use(world.rank % cuda_device_count());
+    CHECK(world.size == 1, Exit::Usage, "ranks on GPUs talk through NCCL, which this version lacks",
+          str(world.size, " ranks"), "one", "--device cpu, or one process");
+    cuda_device_use(world.local_rank % cuda_device_count());
     const CudaDevice device = cuda_device();
     CHECK(opt.dtype != Dtype::BF16 || device.arch >= 80, Exit::Usage,
           "--dtype bf16 needs a GPU of compute capability 8.0 or later (A100, RTX 30 or later)",

@@ -121,14 +121,17 @@ void Log::append(const std::string& line) {
 void Log::step(const StepReport& r) {
     if (!setup_.speaks) return;
     const double tokens_per_s = r.ms > 0 ? double(r.step_tokens) * 1000 / r.ms : 0;
-    append(LogJson{{"step", r.step},
-                   {"loss", r.loss},
-                   {"grad_norm", r.grad_norm},
-                   {"lr", r.lr},
-                   {"ms", float(r.ms)},
-                   {"tokens_per_s", float(tokens_per_s)},
-                   {"tokens", r.tokens}}
-               .dump());
+    LogJson json{{"step", r.step},    {"loss", r.loss},    {"grad_norm", r.grad_norm},
+                 {"lr", r.lr},        {"ms", float(r.ms)}, {"tokens_per_s", float(tokens_per_s)},
+                 {"tokens", r.tokens}};
+    char comm[64] = "";
+    if (r.comm_exposed_ms >= 0) {
+        json["comm_hidden_ms"] = float(r.comm_hidden_ms);
+        json["comm_exposed_ms"] = float(r.comm_exposed_ms);
+        std::snprintf(comm, sizeof comm, " | comm %.0f ms hidden, %.0f exposed", r.comm_hidden_ms,
+                      r.comm_exposed_ms);
+    }
+    append(json.dump());
 
     ms_smooth_ = ms_smooth_ == 0 ? r.ms : 0.9 * ms_smooth_ + 0.1 * r.ms;
     char mfu[16] = "n/a";
@@ -137,10 +140,10 @@ void Log::step(const StepReport& r) {
                       100 * tokens_per_s * setup_.flops_per_token / setup_.peak_flops);
     progress_clear();
     std::printf(
-        "step %*d/%d | loss %.4f | norm %.3f | lr %.2e | %.0f ms | %s tok/s | MFU %s | "
+        "step %*d/%d | loss %.4f | norm %.3f | lr %.2e | %.0f ms%s | %s tok/s | MFU %s | "
         "ETA %s\n",
         int(std::to_string(setup_.steps).size()), r.step, setup_.steps, r.loss, r.grad_norm, r.lr,
-        r.ms, grouped(std::llround(tokens_per_s)).c_str(), mfu,
+        r.ms, comm, grouped(std::llround(tokens_per_s)).c_str(), mfu,
         duration_text(ms_smooth_ / 1000 * (setup_.steps - r.step)).c_str());
     std::fflush(stdout);
     if (!bar_) bar_ = std::make_unique<Progress>("training", setup_.steps);

@@ -40,6 +40,8 @@ struct StepReport {
     double ms = 0;
     int64_t step_tokens = 0;  // of this step, all ranks
     int64_t tokens = 0;       // since the start of the run
+    // Communication of gradients and parameters on this rank: behind other work, and waited for.
+    double comm_hidden_ms = -1, comm_exposed_ms = -1;  // -1: there is only one rank
 };
 
 using LogFields = std::vector<std::pair<std::string, std::variant<std::string, int64_t, float>>>;

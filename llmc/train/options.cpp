@@ -176,10 +176,15 @@ std::vector<OptionRow> rows() {
 
     row("zero", &O::zero, between(0, 3), kLayout, Run, "ZeRO stage: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters cut over ranks"),
     row("bucket-mb", &O::bucket_mb, above(0), kLayout, Run, "megabytes of gradients sent at once, where there is more than one rank"),
+    row("overlap", &O::overlap, {"on", "off"}, kLayout, Run, "on: gradients travel while backward goes on; same bits"),
     row("reduction", &O::reduction, {"canonical", "fast"}, kLayout, Run, "canonical: the same bits for any number of ranks"),
     row("tp", &O::tp, only_one("tensor parallelism"), kLayout, Run, "ranks that share each matrix"),
     row("pp", &O::pp, only_one("pipeline parallelism"), kLayout, Run, "ranks that share the layers"),
     row("ranks", &O::ranks, at_least(1), kLayout, Plan, "data-parallel ranks to plan for"),
+
+    row("start-limit", &O::start_limit, above(0), kLayout, Run, "seconds without progress before the first step that count as a hang: exit code 6"),
+    row("step-limit", &O::step_limit, above(0), kLayout, Run, "the same within a step or a validation; a micro-batch done is progress"),
+    row("save-limit", &O::save_limit, above(0), kLayout, Run, "the same within a save"),
 
     row("out", &O::out, "DIR", kFiles, Run, "log.jsonl and checkpoints go here; one run at a time"),
     required(row("out", &O::out, "PREFIX", kFiles, Tokenize, "writes PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...")),
@@ -199,6 +204,8 @@ std::vector<OptionRow> rows() {
     row("sample-every", &O::sample_every, at_least(0), kWatch, Run, "steps between samples of text; 0: never"),
     row("sample-tokens", &O::sample_tokens, at_least(1), kWatch, Run, "length of a sample"),
     row("prompt", &O::prompt, "TEXT", kWatch, Run, "text that samples begin with", "end of text: a new document"),
+
+    row("max-mb", &O::max_mb, at_least(0), kMachine, on(Command::SelftestComm), "largest message that is timed, in megabytes; 0: only check values"),
 
     row("prompt", &O::prompt, "TEXT", kText, Generate, "text to go on from", "end of text: a new document"),
     row("tokens", &O::tokens, at_least(1), kText, Generate, "tokens to write; stops before at an end of text"),
@@ -229,6 +236,8 @@ std::vector<CommandRow> commands() {
      "  train_gpt export out/ckpt/step-0000001000 --format llmc --out model.bin"},
     {Command::Verify, "verify", "verify PATH", "check every byte of a checkpoint and print its `state` hash",
      "  train_gpt verify out/ckpt/step-0000001000"},
+    {Command::SelftestComm, "selftest-comm", "selftest-comm", "check the collectives between ranks here, and measure them",
+     "  mpirun -np 2 train_gpt selftest-comm"},
     };
 }
 // clang-format on
@@ -270,6 +279,7 @@ void options_derive(Options& opt, int model_max_seq_len, int ranks) {
     CHECK(rows <= INT_MAX, Exit::Usage, "a micro-batch is too large",
           str("--micro-batch ", opt.micro_batch, " x --seq-len ", opt.seq_len),
           str("at most ", INT_MAX, " tokens"));
+    opt.ranks = ranks;
     const int64_t unit = rows * ranks;
     if (opt.batch_tokens == 0) opt.batch_tokens = unit;
     const int64_t below = opt.batch_tokens / unit * unit, over = below + unit;

@@ -11,9 +11,11 @@
 #include "llmc/model/activations.h"  // Recompute
 #include "llmc/parallel/shards.h"    // Reduction
 
-enum class Command { Train, Plan, Tokenize, TrainBpe, Generate, Eval, Import, Export, Verify };
+enum class Command { Train, Plan, Tokenize, TrainBpe, Generate, Eval, Import, Export, Verify,
+                     SelftestComm };
 enum class Device { Auto, Cpu, Cuda };
 enum class Rounding { Nearest, Stochastic };
+enum class Overlap { On, Off };
 enum class Schedule { Cosine, Linear, Constant, Wsd };
 
 // Each field is the option of the same name, with dashes for underscores. A value that means
@@ -59,9 +61,11 @@ struct Options {
     // layout over ranks
     int zero = 0;
     double bucket_mb = 25;
+    Overlap overlap = Overlap::On;
     Reduction reduction = Reduction::Canonical;
     int tp = 1, pp = 1;
-    int ranks = 1;  // plan only
+    int ranks = 1;  // given for plan only; else how many there are, set by options_derive()
+    double start_limit = 600, step_limit = 300, save_limit = 1800;  // seconds without progress
 
     // files, validation, samples
     std::string out = "out";
@@ -83,6 +87,7 @@ struct Options {
     int top_k = 0;
     double top_p = 1.0;
     std::string format;
+    int max_mb = 64;  // selftest-comm
 
     // Worked out by options_derive(), never set by the user.
     int grad_accum = 0;  // micro-batches a rank adds up for one step

@@ -18,11 +18,12 @@ SamplingRoom sampling_room(const Options& opt, const ModelConfig& cfg) {
     return {std::min(cfg.max_T, prompt + opt.sample_tokens), std::min(prompt, 64)};
 }
 
-MemoryPlan plan_memory(const Options& opt, const ModelConfig& cfg, World& world) {
+MemoryPlan plan_memory(const Options& opt, const ModelConfig& cfg) {
+    const std::unique_ptr<Comm> dp = comm_absent(opt.ranks);
     MemoryPlan plan;
     on_device(opt, [&]<class Elem, class Stream>() {
         Memory<Stream> memory(Stream{}, MemoryMode::Measure);
-        Shards<Elem, Stream>(param_layout(cfg), shards_config(opt), *world.dp, memory);
+        Shards<Elem, Stream>(param_layout(cfg), shards_config(opt), *dp, memory);
         gpt_create<Elem>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
         if (const SamplingRoom room = sampling_room(opt, cfg); room.capacity)
             Decoder<Elem, Stream>(cfg, room.capacity, room.batch, memory);
@@ -42,10 +43,11 @@ std::string bytes_text(int64_t bytes) {
     return text;
 }
 
-void plan_print(const Options& opt, const ModelConfig& cfg, World& world) {
-    const MemoryPlan plan = plan_memory(opt, cfg, world);
+void plan_print(const Options& opt, const ModelConfig& cfg) {
+    const MemoryPlan plan = plan_memory(opt, cfg);
     const ParamLayout layout = param_layout(cfg);
-    const CheckpointBytes disk = checkpoint_bytes({planned_pieces(layout)});
+    const CheckpointBytes disk =
+        checkpoint_bytes(planned_pieces(layout, shards_config(opt), opt.ranks));
 
     std::printf("model %s: %lld parameters, %d layers, width %d, %d heads, vocabulary %d (%d)\n",
                 cfg.name.c_str(), (long long)layout.count, cfg.L, cfg.C, cfg.H, cfg.V, cfg.Vp);

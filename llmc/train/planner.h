@@ -5,11 +5,11 @@
 #include "llmc/core/memory.h"
 #include "llmc/io/checkpoint.h"
 #include "llmc/model/config.h"
-#include "llmc/parallel/world.h"
 #include "llmc/train/options.h"
 
 // The memory of a training run with these (derived) options: the same constructors run, measuring.
-MemoryPlan plan_memory(const Options& opt, const ModelConfig& cfg, World& world);
+// For opt.ranks ranks it is what each of them holds.
+MemoryPlan plan_memory(const Options& opt, const ModelConfig& cfg);
 
 // Positions and prompt tokens that sampling during training needs room for; 0, 0 without sampling.
 struct SamplingRoom {
@@ -21,4 +21,4 @@ SamplingRoom sampling_room(const Options& opt, const ModelConfig& cfg);
 std::string bytes_text(int64_t bytes);
 
 // The `plan` command: the table on stdout.
-void plan_print(const Options& opt, const ModelConfig& cfg, World& world);
+void plan_print(const Options& opt, const ModelConfig& cfg);

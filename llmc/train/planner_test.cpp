@@ -19,7 +19,7 @@ TEST(planner, the_plan_equals_what_a_run_allocates) {
                     opt.batch_tokens = int64_t(accumulate) * 2 * 33, opt.reduction = reduction;
                     opt.sample_every = sample_every, opt.prompt = "abc";
                     options_derive(opt, cfg.max_T, 1);
-                    const MemoryPlan plan = plan_memory(opt, cfg, world);
+                    const MemoryPlan plan = plan_memory(opt, cfg);
 
                     const size_t before = memory_in_use(CpuStream{});
                     Memory<CpuStream> memory{CpuStream{}};
@@ -43,7 +43,7 @@ TEST(planner, measuring_allocates_nothing) {
     const ModelConfig cfg = model_config("gpt2:1558M");
     options_derive(opt, cfg.max_T, 1);
     const size_t before = memory_in_use(CpuStream{});
-    const MemoryPlan plan = plan_memory(opt, cfg, world);
+    const MemoryPlan plan = plan_memory(opt, cfg);
     EXPECT_EQ(memory_in_use(CpuStream{}), before);
     // Weights, gradients and two moments in fp32: 16 bytes a parameter and a little padding.
     const int64_t states =

@@ -2,20 +2,26 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "llmc/core/check.h"
+#include "llmc/io/checkpoint_agree.h"
+#include "llmc/parallel/watchdog.h"
 #include "llmc/train/batch.h"
 #include "llmc/train/device.h"
 #include "llmc/train/evaluate.h"
 #include "llmc/train/generate.h"
+#include "llmc/train/options_table.h"
 #include "llmc/train/planner.h"
 #include "llmc/train/progress.h"
 #include "llmc/train/saves.h"
 #include "llmc/train/signals.h"
+#include "llmc/train/version.h"
 
 static bool is_directory(const std::string& path) {
     struct stat info {};
@@ -77,6 +83,32 @@ std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt) {
     return info ? tokenizer_open(info->tokenizer) : nullptr;
 }
 
+// Every rank must have been started alike: the same options, program and data. Where they are not,
+// all ranks name the first difference.
+static void check_alike(const Run& run, World& world) {
+    std::string mine = "program = " + version_text();
+    std::replace(mine.begin(), mine.end(), '\n', ' ');
+    for (const OptionRow& row : option_table())
+        if (row.belongs_to(Command::Train) && row.name != "threads")
+            mine += str("\n--", row.name, " = ", row.get(run.opt));
+    std::vector<const TokenFiles*> data = {&run.train};
+    if (run.val) data.push_back(&*run.val);
+    for (const TokenFiles* files : data)
+        for (const TokenShard& s : files->shards())
+            mine += str("\n", s.path(), " = ", s.tokens(), " tokens, ", s.fingerprint());
+    const std::vector<std::string> all = gather_text(*world.dp, mine);
+    for (size_t r = 1; r < all.size(); r++) {
+        std::istringstream root(all[0]), other(all[r]);
+        for (std::string a, b; all[r] != all[0];) {
+            if (!std::getline(root, a)) a = "nothing more";
+            if (!std::getline(other, b)) b = "nothing more";
+            CHECK(a == b, Exit::Usage,
+                  str("rank ", r, " was started with something else than rank 0"), b, a,
+                  "the same program, options and files on every rank");
+        }
+    }
+}
+
 Run run_open(const Options& opt, World& world) {
     Run run;
     run.opt = opt;
@@ -99,6 +131,7 @@ Run run_open(const Options& opt, World& world) {
               str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
     }
 
+    check_alike(run, world);
     run.id = fresh_run_id();
     run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp);
     run.saves.keep = opt.keep;
@@ -111,10 +144,11 @@ RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
     RunState state;
     if (run.start && !run.weights_only) {
         state = checkpoint_state(*run.start, run.opt, run.cfg);
-        checkpoint_read(*run.start, state_pieces(shards, Groups::All), *world.dp);
+        checkpoint_read(*run.start, state_pieces(shards, Groups::All, Pieces::Held), *world.dp);
         run.saved_step = state.step;
     } else if (run.start) {
-        checkpoint_read(*run.start, state_pieces(shards, Groups::Weights), *world.dp, Want::Some);
+        checkpoint_read(*run.start, state_pieces(shards, Groups::Weights, Pieces::Held), *world.dp,
+                        Want::Some);
     } else {
         for (TensorSlice& s : shards.master_slices())
             param_init(s.data, *s.tensor, s.first, s.count, run.opt.seed);
@@ -132,7 +166,7 @@ void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, Wor
     shards.state_to_host();
     const SaveResult saved = checkpoint_save(
         run.opt.out, checkpoint_meta(run.id, state, run.opt, run.cfg, run.tokenizer.get(), world),
-        state_pieces(shards, Groups::All), *world.dp, run.saves);
+        state_pieces(shards, Groups::All, Pieces::Owned), *world.dp, run.saves);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (saved.ok) {
@@ -159,13 +193,15 @@ int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gp
     const Batch batch = batch_read(run.train, run.opt.seed, state.samples,
                                    run.opt.grad_accum * world.size, B, T, world.rank, world.size);
     int64_t valid = batch.valid;
-    world.dp->all_reduce(&valid, 1);
+    world.dp->all_reduce(&valid, 1, ReduceOp::Sum, "valid targets");
     const float scale = valid ? 1.f / float(valid) : 0.f;
 
     gpt_loss_reset(gpt);
-    for (int i = 0; i < batch.micro_batches; i++)
+    for (int i = 0; i < batch.micro_batches; i++) {
         gpt_forward_backward(gpt, shards, batch.tokens_of(i, int64_t(B) * T),
                              batch.targets_of(i, int64_t(B) * T), scale);
+        watchdog_progress();
+    }
     return valid;
 }
 
@@ -196,6 +232,7 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
                     : state.step            ? str("resumed at step ", state.step)
                                             : "from the start")},
         {"device", device_text(opt)},
+        {"ranks", world_text(world)},
         {"out", opt.out},
         {"memory", bytes_text(plan.total())}};
     for (const char* kind :
@@ -215,17 +252,22 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
 
 int signal_agreed(World& world) {
     int signal = signal_received();
-    world.dp->all_reduce(&signal, 1, ReduceOp::Max);
+    world.dp->all_reduce(&signal, 1, ReduceOp::Max, "signals");
     return signal;
 }
 
 void run_report(const Run& run, const RunState& state, const Verdict& verdict, float loss,
-                float norm, float lr, const StepTimer& timer, Log& log) {
+                float norm, float lr, const StepTimer& timer, const CommQueue::Times& comm,
+                Log& log) {
     StepReport report;
     report.step = int(state.step);
     report.loss = loss, report.grad_norm = norm, report.lr = lr;
     report.ms = timer.ms();
     report.step_tokens = run.opt.batch_tokens;
+    if (run.opt.ranks > 1) {
+        report.comm_hidden_ms = 1e3 * comm.hidden();
+        report.comm_exposed_ms = 1e3 * comm.exposed;
+    }
     report.tokens = state.samples * run.opt.seq_len;
     log.step(report);
     if (!verdict.apply)
@@ -267,6 +309,8 @@ ShardsConfig shards_config(const Options& opt) {
     config.reduction = opt.reduction;
     config.stochastic_rounding = opt.rounding == Rounding::Stochastic;
     config.seed = opt.seed;
+    config.bucket_bytes = opt.bucket_mb * 1e6;
+    config.overlap = opt.overlap == Overlap::On;
     config.micro_batches = opt.batch_tokens / (int64_t(opt.micro_batch) * opt.seq_len);
     return config;
 }

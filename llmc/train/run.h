@@ -81,7 +81,7 @@ class StepTimer {
 
 // One line of a step, and an event if it was skipped.
 void run_report(const Run& run, const RunState& state, const Verdict& verdict, float loss,
-                float norm, float lr, const StepTimer& timer, Log& log);
+                float norm, float lr, const StepTimer& timer, const CommQueue::Times& comm, Log& log);
 void run_stopped(const RunState& state, int signal, Log& log);
 
 // The text that is sampled during training: --sample-tokens after --prompt, the same randomness at

@@ -12,22 +12,27 @@ static void pieces_add(std::vector<TensorPiece>& pieces, const char* group,
 }
 
 template <class Elem, class Stream>
-std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups groups) {
+std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups groups, Pieces which) {
     std::vector<TensorPiece> pieces;
-    pieces_add(pieces, "weights", shards.master_slices());
+    pieces_add(pieces, "weights", shards.master_slices(which));
     if (groups == Groups::All) {
-        pieces_add(pieces, "m", shards.moment_m_slices());
-        pieces_add(pieces, "v", shards.moment_v_slices());
+        pieces_add(pieces, "m", shards.moment_m_slices(which));
+        pieces_add(pieces, "v", shards.moment_v_slices(which));
     }
     return pieces;
 }
 
-std::vector<TensorPiece> planned_pieces(const ParamLayout& layout) {
-    std::vector<TensorPiece> pieces;
-    for (const char* group : {"weights", "m", "v"})
-        for (const ParamBlock& b : layout.blocks)
-            for (const ParamTensor& t : b.tensors)
-                pieces.push_back({group, t.name, Dtype::F32, t.shape, 0, t.count(), nullptr});
+std::vector<std::vector<TensorPiece>> planned_pieces(const ParamLayout& layout,
+                                                     const ShardsConfig& config, int ranks) {
+    const Slicing slices = shards_slicing(layout, config, ranks);
+    std::vector<std::vector<TensorPiece>> pieces;
+    for (int r = 0; r < ranks; r++) {
+        pieces.emplace_back();
+        for (const char* group : {"weights", "m", "v"})
+            for (const TensorPart& p : tensor_parts(layout, owned_ranges(slices, r), false))
+                pieces.back().push_back(
+                    {group, p.tensor->name, Dtype::F32, p.tensor->shape, p.first, p.n, nullptr});
+    }
     return pieces;
 }
 
@@ -77,13 +82,14 @@ LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
     config.inference = true;
     m.shards =
         std::make_unique<Shards<Elem, Stream>>(param_layout(m.cfg), config, *world.dp, memory);
-    checkpoint_read(m.checkpoint, state_pieces(*m.shards, Groups::Weights), *world.dp, Want::Some);
+    checkpoint_read(m.checkpoint, state_pieces(*m.shards, Groups::Weights, Pieces::Held), *world.dp,
+                    Want::Some);
     m.shards->state_from_host(0);
     return m;
 }
 
-#define SAVES_FOR(Elem, Stream)                                                    \
-    template std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>&, Groups); \
+#define SAVES_FOR(Elem, Stream)                                                            \
+    template std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>&, Groups, Pieces); \
     template LoadedModel<Elem, Stream> model_load(const std::string&, World&, Memory<Stream>&);
 SAVES_FOR(float, CpuStream)
 FOR_CUDA(SAVES_FOR(float, CudaStream) SAVES_FOR(bf16, CudaStream))

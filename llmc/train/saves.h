@@ -15,20 +15,22 @@
 
 enum class Groups { Weights, All };  // All: weights and both moments
 
-// This rank's pieces of the state, for checkpoint_save and checkpoint_read.
+// This rank's pieces of the state: what it holds for checkpoint_read, what it owns for
+// checkpoint_save.
 template <class Elem, class Stream>
-std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups groups);
+std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups groups, Pieces which);
 
-// The same without memory behind it: what a run of this layout would save, for the planner.
-std::vector<TensorPiece> planned_pieces(const ParamLayout& layout);
+// The same without memory behind it: what each rank of such a run would save, for the planner.
+std::vector<std::vector<TensorPiece>> planned_pieces(const ParamLayout& layout,
+                                                     const ShardsConfig& config, int ranks);
 
 // The facts that go into the manifest.
 CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state, const Options& opt,
                                const ModelConfig& cfg, const Tokenizer* tokenizer,
                                const World& world);
 
-// What a checkpoint that a run resumes from says; refuses one of another model, or whose samples are
-// counted differently (--seq-len), naming both sides.
+// What a checkpoint that a run resumes from says; refuses one of another model, or whose samples
+// are counted differently (--seq-len), naming both sides.
 RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg);
 
 // A model for generate, eval and export: weights alone.

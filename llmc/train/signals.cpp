@@ -7,11 +7,13 @@
 #include <thread>
 
 static std::atomic<int> received{0};
+static std::atomic<bool> ignored{false};
 
 static void wait_for_signals(sigset_t signals) {
     for (;;) {
         int signal = 0;
         if (sigwait(&signals, &signal) != 0) continue;
+        if (ignored) continue;
         if (received && signal != SIGUSR1) {
             std::signal(signal, SIG_DFL);
             pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
@@ -31,6 +33,10 @@ void signals_install() {
 
 int signal_received() {
     return received;
+}
+
+void signals_ignore() {
+    ignored = true;
 }
 
 const char* signal_name(int signal) {

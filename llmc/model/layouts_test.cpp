@@ -1,0 +1,259 @@
+// One curve whatever the layout: loss, gradient norm, parameters and moments have the same bits
+// over 20 steps for any number of ranks, ZeRO stage, bucket size, overlap and recompute. A rank
+// holds what the plan says and sends what the formulas say.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "llmc/core/check.h"
+#include "llmc/core/hash.h"
+#include "llmc/core/rng.h"
+#include "llmc/model/gpt.h"
+#include "llmc/ops/classifier.h"
+#include "llmc/parallel/comm_testing.h"
+
+namespace {
+
+constexpr int kSteps = 20, kMicroBatches = 24, B = 1, T = 7;
+
+// All sizes odd or prime; padded vocabulary; T shorter than the model's maximum.
+ModelConfig toy_config(bool tied = true) {
+    ModelConfig c;
+    c.name = "toy";
+    c.L = 3, c.H = c.KV = 3, c.C = 15, c.F = 23, c.V = 37, c.Vp = 128, c.max_T = 11, c.tied = tied;
+    return c;
+}
+
+struct Layout {
+    int ranks = 1, zero = 0;
+    double bucket = 25e6;
+    bool overlap = true;
+    Recompute recompute = Recompute::None;
+    Reduction reduction = Reduction::Canonical;
+    bool tied = true;
+    int steps = kSteps;
+    std::string text() const {
+        return str("ranks ", ranks, ", zero ", zero, ", bucket ", bucket, ", overlap ", overlap,
+                   ", recompute ", int(recompute), ", reduction ", int(reduction), ", tied ", tied);
+    }
+};
+
+// What rank 0 found, in memory that the parent sees.
+struct Outcome {
+    uint64_t curve;          // of the bits of every loss and norm
+    uint64_t state[2];       // of all global tensors
+    float losses[kSteps];    // to compare where bits may differ
+    int64_t resident, sent;  // bytes
+    double hidden, exposed;  // seconds of communication
+};
+
+ShardsConfig shards_config(const Layout& l) {
+    ShardsConfig c;
+    c.zero = l.zero, c.reduction = l.reduction, c.micro_batches = kMicroBatches;
+    c.bucket_bytes = l.bucket, c.overlap = l.overlap;
+    return c;
+}
+
+// A micro-batch is a function of its global index alone. Some have few valid targets, one has none.
+void toy_batch(int step, int micro, std::vector<int>& tokens, std::vector<int>& targets) {
+    for (int i = 0; i < B * T; i++) {
+        const uint64_t at = uint64_t((step * kMicroBatches + micro) * B * T + i);
+        tokens[size_t(i)] = int(random_bits(3, 0, at) % 37);
+        const int next = (5 * tokens[size_t(i)] + 3) % 37;  // can be learnt
+        targets[size_t(i)] = i < micro % (B * T + 1) ? next : kIgnoreTarget;
+    }
+}
+
+// One rank of the run; all ranks must come to the same losses and norms.
+Outcome train(const Layout& l, Comm& comm) {
+    const ModelConfig cfg = toy_config(l.tied);
+    const size_t before = memory_in_use(CpuStream{});
+    Memory<CpuStream> memory{CpuStream{}};
+    Shards<float, CpuStream> shards(param_layout(cfg), shards_config(l), comm, memory);
+    auto gpt = gpt_create<float>(cfg, B, T, l.recompute, false, memory);
+    Outcome out{};
+    out.resident = int64_t(memory_in_use(CpuStream{}) - before);
+
+    for (const TensorSlice& s : shards.master_slices())
+        param_init(s.data, *s.tensor, s.first, s.count, 1);
+    shards.state_from_host(0);
+
+    std::vector<int> tokens(B * T), targets(B * T);
+    const int first = kMicroBatches * comm.rank() / comm.size();
+    const int last = kMicroBatches * (comm.rank() + 1) / comm.size();
+    for (int step = 0; step < l.steps; step++) {
+        const int64_t sent = comm.bytes_sent();
+        int64_t valid = 0;
+        for (int m = 0; m < kMicroBatches; m++) valid += m % (B * T + 1);
+        gpt_loss_reset(gpt);
+        for (int m = first; m < last; m++) {
+            toy_batch(step, m, tokens, targets);
+            gpt_forward_backward(gpt, shards, tokens.data(), targets.data(), 1.f / float(valid));
+        }
+        shards.reduce();
+        out.sent = comm.bytes_sent() - sent;
+        shards.clip(0.5, gpt.loss_sum);
+        const float lr = 1e-2f * std::min(1.f, float(step + 1) / 5);
+        shards.step({lr, 0.9f, 0.95f, 1e-8f, 0.1f, step + 1});
+        const int64_t clipped = comm.bytes_sent();
+        shards.gather();
+        out.sent += comm.bytes_sent() - clipped;
+        out.losses[step] = float(fixed_sum_value(gpt_loss_sum(gpt)) / double(valid));
+        for (float x : {out.losses[step], shards.norm()})
+            out.curve = out.curve * 0x9e3779b97f4a7c15u + std::bit_cast<uint32_t>(x);
+    }
+    const CommQueue::Times times = shards.take_comm_times();
+    out.hidden = times.hidden(), out.exposed = times.exposed;
+
+    TensorHash hash;
+    uint64_t salt = 0;
+    for (const auto& pieces :
+         {shards.master_slices(Pieces::Owned), shards.moment_m_slices(Pieces::Owned),
+          shards.moment_v_slices(Pieces::Owned)}) {
+        salt++;
+        for (const TensorSlice& s : pieces)
+            hash.add(tensor_hash(s.data, size_t(s.count),
+                                 uint64_t(s.first) + salt * (name_hash(s.tensor->name) | 1)));
+    }
+    int64_t sums[2] = {int64_t(hash.a), int64_t(hash.b)};
+    comm.all_reduce(sums, 2);
+    out.state[0] = uint64_t(sums[0]), out.state[1] = uint64_t(sums[1]);
+
+    int64_t least = int64_t(out.curve), most = least;
+    comm.all_reduce(&least, 1, ReduceOp::Min);
+    comm.all_reduce(&most, 1, ReduceOp::Max);
+    EXPECT_EQ(least, most) << "ranks disagree about losses or norms";
+    return out;
+}
+
+Outcome outcome_of(const Layout& l) {
+    void* memory =
+        ::mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_TRUE(on_ranks(l.ranks, [&](Comm& comm) {
+        const Outcome out = train(l, comm);
+        if (comm.rank() == 0) std::memcpy(memory, &out, sizeof out);
+    })) << l.text();
+    Outcome out;
+    std::memcpy(&out, memory, sizeof out);
+    ::munmap(memory, sizeof(Outcome));
+    return out;
+}
+
+void expect_same(const Outcome& one, const Layout& l) {
+    const Outcome out = outcome_of(l);
+    EXPECT_EQ(out.curve, one.curve) << l.text();
+    EXPECT_EQ(out.state[0], one.state[0]) << l.text();
+    EXPECT_EQ(out.state[1], one.state[1]) << l.text();
+}
+
+bool deep() {
+    const char* text = std::getenv("TEST_DEEP");
+    return text && *text == '1';
+}
+
+constexpr double kBuckets[] = {1024, 7 * 1024, 25e6};
+
+}  // namespace
+
+TEST(layouts, one_curve) {
+    const Outcome one = outcome_of({});
+    EXPECT_LT(one.losses[kSteps - 1], one.losses[0]);
+    int layouts = 0, turn = 0;
+    for (int ranks : {1, 2, 3, 4, 8})
+        for (int zero : {0, 1, 2, 3})
+            for (double bucket : kBuckets)
+                for (bool overlap : {true, false})
+                    for (Recompute recompute :
+                         {Recompute::None, Recompute::Selective, Recompute::Block}) {
+                        // Each value of each axis meets each of the first two, at least once.
+                        if (!deep() && turn++ % 7) continue;
+                        expect_same(one, {ranks, zero, bucket, overlap, recompute});
+                        layouts++;
+                    }
+    std::printf("%d layouts, one hash: %016llx%016llx, curve %016llx\n", layouts,
+                (unsigned long long)one.state[0], (unsigned long long)one.state[1],
+                (unsigned long long)one.curve);
+}
+
+TEST(layouts, one_curve_with_a_head_of_its_own) {
+    Layout l;
+    l.tied = false;
+    const Outcome one = outcome_of(l);
+    for (int ranks : {2, 3})
+        for (int zero : {0, 1, 2, 3}) {
+            l.ranks = ranks, l.zero = zero, l.bucket = kBuckets[zero % 3];
+            expect_same(one, l);
+        }
+}
+
+// In fast mode ranks add in fp32: each of the up to 24 additions of a gradient element may round by
+// 2^-24 of the largest partial sum, so gradients agree to 24 * 2^-24 = 1.4e-6 of that. Adam divides
+// by the root of v, so an update is at most lr = 1e-2 whatever the gradient, and where a gradient
+// is all rounding it may point anywhere: a loss moves by less than kSteps * lr * sum |dL/dw| in the
+// worst case; what is asked for here is that the curve is the same to a hundredth of what it
+// learns.
+TEST(layouts, fast_reduction_stays_close) {
+    const Outcome one = outcome_of({});
+    const float learnt = one.losses[0] - one.losses[kSteps - 1];
+    ASSERT_GT(learnt, 0);
+    for (int ranks : {1, 2, 3})
+        for (int zero : {0, 1, 2, 3}) {
+            Layout l{ranks, zero, kBuckets[(zero + ranks) % 3]};
+            l.reduction = Reduction::Fast;
+            const Outcome out = outcome_of(l);
+            for (int i = 0; i < kSteps; i++)
+                EXPECT_NEAR(out.losses[i], one.losses[i], 0.01f * learnt) << l.text();
+        }
+}
+
+TEST(layouts, a_rank_holds_what_the_plan_says) {
+    for (int ranks : {1, 2, 3, 8})
+        for (int zero : {0, 1, 2, 3})
+            for (Reduction reduction : {Reduction::Canonical, Reduction::Fast}) {
+                Layout l{ranks, zero, kBuckets[ranks % 3]};
+                l.reduction = reduction, l.steps = 2;
+                const ModelConfig cfg = toy_config();
+                omp_set_num_threads(1);  // as on_ranks does: scratch grows with the threads
+                Memory<CpuStream> memory(CpuStream{}, MemoryMode::Measure);
+                const auto comm = comm_absent(ranks);
+                Shards<float, CpuStream>(param_layout(cfg), shards_config(l), *comm, memory);
+                gpt_create<float>(cfg, B, T, l.recompute, false, memory);
+                EXPECT_EQ(outcome_of(l).resident, memory.plan().total()) << l.text();
+            }
+}
+
+// P elements, N ranks, m micro-batches a rank; every bucket divides, so the formulas are exact.
+TEST(layouts, a_rank_sends_what_the_formulas_say) {
+    for (int ranks : {2, 4}) {
+        const ModelConfig cfg = toy_config();
+        const ParamLayout layout = param_layout(cfg);
+        const int64_t m = kMicroBatches / ranks, N = ranks;
+        for (int zero : {0, 1, 2, 3})
+            for (Reduction reduction : {Reduction::Canonical, Reduction::Fast}) {
+                Layout l{ranks, zero, 1024.};
+                l.reduction = reduction, l.steps = 2;
+                // Rank 0's slices are full: it sends the most, and its part of all-gathers exactly.
+                const Slicing s = shards_slicing(layout, shards_config(l), ranks);
+                int64_t own = 0, others = 0;
+                for (const Bucket& b : s.buckets) {
+                    own += int64_t(b.slices().count(0));
+                    others += b.n - int64_t(b.slices().count(0));
+                }
+                const int64_t sum = reduction == Reduction::Canonical ? 8 : 4;
+                const int64_t P = layout.size, gather = own * (N - 1) * 4;
+                int64_t expected = 0;
+                if (zero == 0)  // 2 P (N-1)/N
+                    for (const Bucket& b : s.buckets) expected += 2 * b.n * (N - 1) / N * sum;
+                if (zero == 1) expected = others * sum + gather;
+                if (zero == 2) expected = m * others * 4 + gather;
+                if (zero == 3) expected = m * (others * 4 + 2 * gather);
+                EXPECT_EQ(outcome_of(l).sent, expected) << l.text();
+                // And the slices are equal but for the last of each bucket.
+                EXPECT_LE(std::abs(others - P * (N - 1) / N),
+                          int64_t(s.buckets.size()) * kTensorAlign);
+            }
+    }
+}

@@ -1,0 +1,229 @@
+#include "llmc/parallel/comm_shared.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "llmc/core/check.h"
+#include "llmc/parallel/combine.h"
+
+constexpr int kSpins = 4000;        // some 20 us
+constexpr long kNap = 100'000'000;  // ns between two looks at whether a rank has failed
+constexpr size_t kSmall = 8 << 10;  // bytes that every rank adds up for itself
+
+// ---- memory
+
+static size_t round_up(size_t n, size_t to) {
+    return (n + to - 1) / to * to;
+}
+static size_t count_bytes(size_t ranks) {
+    return round_up((ranks + 2 * ranks * ranks) * sizeof(SharedCount), 4096);
+}
+size_t CommShared::bytes(int ranks) {
+    const size_t n = size_t(ranks);
+    return count_bytes(n) + 4 * n * kPiece + n * n * kMail;
+}
+
+static int cores_given() {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+static int cores_online() {
+    return int(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+CommShared::CommShared(void* memory, int rank, int ranks, const std::atomic<int32_t>* failure)
+    : rank_(rank), size_(ranks), failure_(failure) {
+    counts_ = static_cast<SharedCount*>(memory);
+    data_ = static_cast<char*>(memory) + count_bytes(size_t(ranks));
+    mail_ = data_ + 4 * size_t(ranks) * kPiece;
+    // A rank that is bound to cores of its own may look on; ranks that share cores must not.
+    const bool bound = cores_given() < cores_online();
+    spins_ = bound || ranks <= cores_online() ? kSpins : 0;
+}
+
+// ---- meeting
+
+static void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
+    timespec nap{0, kNap};
+    ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &nap, nullptr, 0);
+}
+
+void CommShared::post(SharedCount& count, uint32_t value) {
+    count.value.store(value);
+    // Either this sees the sleeper, or the sleeper saw the new value before it slept.
+    if (count.sleepers.load() > 0) ::syscall(SYS_futex, &count.value, FUTEX_WAKE, INT32_MAX);
+}
+
+void CommShared::wait_for(SharedCount& count, uint32_t target) const {
+    const auto there = [&](uint32_t value) { return int32_t(value - target) >= 0; };
+    for (int i = 0; i < spins_; i++) {
+        if (there(count.value.load(std::memory_order_acquire))) return;
+        __builtin_ia32_pause();
+    }
+    count.sleepers++;
+    for (uint32_t seen; !there(seen = count.value.load());) {
+        futex_wait(count.value, seen);
+        const int32_t failed = failure_ ? failure_->load() : 0;
+        if (failed && !there(count.value.load())) {
+            count.sleepers--;
+            throw PeerFailed{failed & 255, failed >> 8};
+        }
+    }
+    count.sleepers--;
+}
+
+void CommShared::meet() {
+    met_++;
+    post(counts_[rank_], met_);
+    for (int r = 0; r < size_; r++)
+        if (r != rank_) wait_for(counts_[r], met_);
+}
+
+// ---- pieces
+
+// `places`: slices that lie in one box together.
+CommShared::Piece CommShared::cut(Slices s, Dtype t, int places) const {
+    const size_t width = dtype_bytes(t);
+    return {s, width, std::min(kPiece / size_t(places) / width, std::max<size_t>(s.count(0), 1))};
+}
+
+void CommShared::copy_in(const Piece& p, size_t piece, const char* all) const {
+    for (int r = 0; r < size_; r++)
+        if (r != rank_)
+            std::memcpy(inbox(rank_, 0) + size_t(r) * p.each * p.width,
+                        all + (p.s.begin(r) + p.first(piece)) * p.width,
+                        p.count(r, piece) * p.width);
+}
+
+// Where all ranks' values of a piece of my slice lie.
+std::vector<const void*> CommShared::sources(const Piece& p, size_t piece, const char* all) const {
+    std::vector<const void*> from;
+    for (int r = 0; r < size_; r++)
+        from.push_back(r == rank_ ? all + (p.s.begin(r) + p.first(piece)) * p.width
+                                  : inbox(r, 1) + size_t(rank_) * p.each * p.width);
+    return from;
+}
+
+void CommShared::publish(const Piece& p, size_t piece, const char* mine) const {
+    std::memcpy(outbox(rank_, 0), mine + p.first(piece) * p.width, p.count(rank_, piece) * p.width);
+}
+
+void CommShared::copy_out(const Piece& p, size_t piece, char* all) const {
+    for (int r = 0; r < size_; r++)
+        if (r != rank_)
+            std::memcpy(all + (p.s.begin(r) + p.first(piece)) * p.width, outbox(r, 1),
+                        p.count(r, piece) * p.width);
+}
+
+// ---- the collectives
+
+// One meeting: everybody shows all, and adds up all, in the same order.
+void CommShared::small_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) {
+    std::memcpy(outbox(rank_, 0), data, n * dtype_bytes(t));
+    meet();
+    std::vector<const void*> from;
+    for (int r = 0; r < size_; r++) from.push_back(outbox(r, 1));
+    combine(data, nullptr, from, n, t, op);
+}
+
+void CommShared::do_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) {
+    const size_t width = dtype_bytes(t);
+    if (n == 0) return;
+    if (n * width <= kSmall) return small_all_reduce(data, n, t, op);
+    // Slices begin at multiples of a cache line.
+    const size_t ranks = size_t(size_), each = round_up((n + ranks - 1) / ranks, 64);
+    const Piece p = cut({n, each}, t, size_);
+    char *all = static_cast<char*>(data), *mine = all + p.s.begin(rank_) * width;
+    for (size_t period = 0; period < p.pieces() + 2; period++) {
+        if (period < p.pieces()) copy_in(p, period, all);
+        if (period >= 1 && period <= p.pieces()) {
+            const size_t piece = period - 1;
+            combine(mine + p.first(piece) * width, outbox(rank_, 0), sources(p, piece, all),
+                    p.count(rank_, piece), t, op);
+        }
+        if (period >= 2) copy_out(p, period - 2, all);
+        if (period < p.pieces() + 1) meet();
+    }
+}
+
+void CommShared::do_reduce_scatter(void* mine, const void* from, Slices s, Dtype t, ReduceOp op) {
+    const Piece p = cut(s, t, size_);
+    const char* all = static_cast<const char*>(from);
+    for (size_t period = 0; period < p.pieces() + 1; period++) {
+        if (period >= 1)
+            combine(static_cast<char*>(mine) + p.first(period - 1) * p.width, nullptr,
+                    sources(p, period - 1, all), p.count(rank_, period - 1), t, op);
+        if (period < p.pieces()) {
+            copy_in(p, period, all);
+            meet();
+        }
+    }
+}
+
+void CommShared::do_scatter(void* data, Slices s, Dtype t, const Take& take) {
+    const Piece p = cut(s, t, size_);
+    const char* all = static_cast<const char*>(data);
+    for (size_t period = 0; period < p.pieces() + 1; period++) {
+        if (period >= 1 && p.count(rank_, period - 1))
+            for (const void* from : sources(p, period - 1, all))
+                take(const_cast<void*>(from), p.first(period - 1), p.count(rank_, period - 1));
+        if (period < p.pieces()) {
+            copy_in(p, period, all);
+            meet();
+        }
+    }
+}
+
+void CommShared::do_all_gather(void* to, const void* from, Slices s, Dtype t) {
+    const Piece p = cut(s, t, 1);
+    char *all = static_cast<char*>(to), *place = all + s.begin(rank_) * p.width;
+    const char* mine = static_cast<const char*>(from);
+    if (mine != place) std::memmove(place, mine, s.count(rank_) * p.width);
+    for (size_t period = 0; period < p.pieces() + 1; period++) {
+        if (period < p.pieces()) publish(p, period, place);
+        if (period >= 1) copy_out(p, period - 1, all);
+        if (period < p.pieces()) meet();
+    }
+}
+
+void CommShared::do_broadcast(void* data, size_t n, Dtype t, int root) {
+    const size_t bytes = n * dtype_bytes(t), pieces = (bytes + kPiece - 1) / kPiece;
+    const auto size = [&](size_t piece) { return std::min(kPiece, bytes - piece * kPiece); };
+    char* place = static_cast<char*>(data);
+    for (size_t period = 0; period < pieces + 1; period++) {
+        if (rank_ == root && period < pieces)
+            std::memcpy(outbox(root, 0), place + period * kPiece, size(period));
+        if (rank_ != root && period >= 1)
+            std::memcpy(place + (period - 1) * kPiece, outbox(root, 1), size(period - 1));
+        if (period < pieces) meet();
+    }
+}
+
+// A letter is put into the box when the one before has been taken.
+void CommShared::do_send(const void* data, size_t n, Dtype t, int to) {
+    SharedCount &sent = mail(rank_, to, 0), &taken = mail(rank_, to, 1);
+    const size_t bytes = n * dtype_bytes(t);
+    for (size_t at = 0; at < bytes; at += kMail) {
+        const uint32_t count = sent.value.load();
+        wait_for(taken, count);
+        std::memcpy(mailbox(rank_, to), static_cast<const char*>(data) + at,
+                    std::min(kMail, bytes - at));
+        post(sent, count + 1);
+    }
+}
+
+void CommShared::do_recv(void* data, size_t n, Dtype t, int from) {
+    SharedCount &sent = mail(from, rank_, 0), &taken = mail(from, rank_, 1);
+    const size_t bytes = n * dtype_bytes(t);
+    for (size_t at = 0; at < bytes; at += kMail) {
+        const uint32_t count = taken.value.load();
+        wait_for(sent, count + 1);
+        std::memcpy(static_cast<char*>(data) + at, mailbox(from, rank_),
+                    std::min(kMail, bytes - at));
+        post(taken, count + 1);
+    }
+}

@@ -1,0 +1,131 @@
+// Collectives through shared memory between forked ranks: values, guards, records, failure.
+#include "llmc/parallel/comm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "llmc/parallel/comm_mpi.h"
+#include "llmc/parallel/comm_testing.h"
+#include "llmc/parallel/selftest.h"
+
+TEST(comm, every_collective_on_any_number_of_ranks) {
+    comm_check(*comm_self());
+    for (int ranks : {2, 3, 5, 8})
+        EXPECT_TRUE(on_ranks(ranks, [](Comm& comm) { comm_check(comm); })) << ranks << " ranks";
+}
+
+TEST(comm, sums_are_in_the_order_of_ranks) {
+    // ((1 + 2^-24) + 2^-24) rounds to 1 in fp32, in any other order to 1 + 2^-23.
+    for (size_t n : {size_t(5), size_t(100'000)})
+        EXPECT_TRUE(on_ranks(3, [n](Comm& comm) {
+            std::vector<float> x(n, comm.rank() == 0 ? 1.f : 0x1p-24f);
+            comm.all_reduce(x.data(), n);
+            for (float y : x) ASSERT_EQ(y, 1.f);
+        }));
+}
+
+TEST(comm, a_sum_of_bf16_is_rounded_once) {
+    // 256 + 1 + 1: bf16 has 8 bits, so adding one by one would stay at 256.
+    EXPECT_TRUE(on_ranks(3, [](Comm& comm) {
+        bf16 x = to_bf16(comm.rank() == 0 ? 256.f : 1.f);
+        comm.all_reduce(&x, 1);
+        EXPECT_EQ(to_float(x), 258.f);
+    }));
+}
+
+TEST(comm, no_rank_loses_sight_of_a_nan) {
+    for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min})
+        for (int bad : {0, 1, 2})
+            EXPECT_TRUE(on_ranks(3, [&](Comm& comm) {
+                float x = comm.rank() == bad ? std::nanf("") : 1.f;
+                comm.all_reduce(&x, 1, op);
+                EXPECT_TRUE(std::isnan(x));
+            }));
+}
+
+TEST(comm, integers_wrap) {
+    EXPECT_TRUE(on_ranks(2, [](Comm& comm) {
+        int64_t x = INT64_MAX;
+        comm.all_reduce(&x, 1);
+        EXPECT_EQ(x, -2);
+    }));
+}
+
+TEST(comm, bytes_sent_are_those_of_the_formulas) {
+    for (int ranks : {2, 3, 4})
+        EXPECT_TRUE(on_ranks(ranks, [&](Comm& comm) {
+            const size_t each = 50, n = each * size_t(ranks);
+            const Slices s{n, each};
+            std::vector<float> x(n);
+            std::vector<int64_t> sent = {0};
+            const auto step = [&] {
+                const int64_t before = sent.back();
+                sent.push_back(comm.bytes_sent());
+                return sent.back() - before;
+            };
+            comm.all_reduce(x.data(), n);
+            EXPECT_EQ(step(), int64_t(2 * 4 * n * size_t(ranks - 1) / size_t(ranks)));
+            comm.reduce_scatter(x.data(), x.data(), s);
+            EXPECT_EQ(step(), int64_t(4 * each) * (ranks - 1));
+            comm.all_gather(x.data(), x.data() + s.begin(comm.rank()), s);
+            EXPECT_EQ(step(), int64_t(4 * each) * (ranks - 1));
+            comm.broadcast(x.data(), n, 1);
+            EXPECT_EQ(step(), comm.rank() == 1 ? int64_t(4 * n) : 0);
+        }));
+}
+
+TEST(comm, records_say_what_was_last) {
+    EXPECT_TRUE(on_ranks(2, [](Comm& comm) {
+        const int64_t before = comm_last().seq;
+        std::vector<int64_t> x(21);
+        comm.all_reduce(x.data(), x.size(), ReduceOp::Sum, "loss");
+        const CommRecord r = comm_last();
+        EXPECT_EQ(r.seq, before + 1);
+        EXPECT_EQ(r.sent, 2 * 21 * 8 / 2);
+        EXPECT_GE(r.end, r.begin);
+        const std::string text = comm_text(r);
+        EXPECT_NE(text.find("all-reduce of 21 int64 (loss), done"), std::string::npos) << text;
+        for (int i = 0; i < 2 * kCommRecords; i++) comm.barrier();
+        EXPECT_EQ(comm_records(0).size(), size_t(kCommRecords));
+        EXPECT_EQ(comm_records(comm_last().seq).size(), 1u);
+        EXPECT_EQ(comm_records(0).back().seq, comm_last().seq);
+    }));
+}
+
+TEST(comm, who_waits_for_a_failed_rank_is_told) {
+    const size_t status = 4096;
+    void* memory = ::mmap(nullptr, status + CommShared::bytes(2), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    auto* failure = static_cast<std::atomic<int32_t>*>(memory);
+    CommShared comm(static_cast<char*>(memory) + status, 0, 2, failure);
+    failure->store(failure_word(3, 1));
+    try {
+        comm.barrier();
+        FAIL() << "returned without the other rank";
+    } catch (const PeerFailed& e) {
+        EXPECT_EQ(e.code, 3);
+        EXPECT_EQ(e.rank, 1);
+    }
+    ::munmap(memory, status + CommShared::bytes(2));
+}
+
+TEST(comm, launchers_are_recognised_by_their_variables) {
+    using Variables = std::map<std::string, const char*>;
+    const auto launched = [](const Variables& v) {
+        return launched_processes(
+            [&](const char* name) { return v.count(name) ? v.at(name) : nullptr; });
+    };
+    EXPECT_EQ(launched({}), 0);
+    EXPECT_EQ(launched({{"OMPI_COMM_WORLD_SIZE", "4"}}), 4);
+    EXPECT_EQ(launched({{"PMI_SIZE", "3"}}), 3);
+    // srun: with a process manager that MPI understands, and without (then MPI will see one
+    // process, and MpiSession::start says so).
+    EXPECT_EQ(launched({{"SLURM_STEP_NUM_TASKS", "16"}, {"PMIX_RANK", "2"}}), 16);
+    EXPECT_EQ(launched({{"SLURM_STEP_NUM_TASKS", "16"}}), 16);
+    // An interactive shell inside an allocation is no launcher.
+    EXPECT_EQ(launched({{"SLURM_NTASKS", "16"}, {"SLURM_STEP_NUM_TASKS", "1"}}), 0);
+}

@@ -1,0 +1,59 @@
+// llmc/parallel/comm_testing.h: ranks as forked processes, for tests that need no mpirun.
+#pragma once
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <new>
+#include <vector>
+
+#include "llmc/parallel/comm_shared.h"
+
+inline int failures_so_far() {
+    const testing::TestResult& result =
+        *testing::UnitTest::GetInstance()->current_test_info()->result();
+    int failures = 0;
+    for (int i = 0; i < result.total_part_count(); i++)
+        failures += result.GetTestPartResult(i).failed();
+    return failures;
+}
+
+// Runs body(comm) on `ranks` forked processes that share memory; true if every one of them returned
+// without failed expectations. A rank that waits for ever is ended after some minutes.
+inline bool on_ranks(int ranks, const std::function<void(Comm&)>& body) {
+    const size_t bytes = CommShared::bytes(ranks);
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    std::vector<pid_t> children;
+    std::fflush(nullptr);  // else every child would print what is buffered once more
+    for (int r = 0; r < ranks; r++) {
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            ::alarm(300);
+            const int before = failures_so_far();
+            omp_set_num_threads(1);  // libgomp's pool does not survive a fork
+            try {
+                CommShared comm(memory, r, ranks, nullptr);
+                body(comm);
+            } catch (const std::exception& e) {
+                ADD_FAILURE() << "rank " << r << ": " << e.what();
+            }
+            std::fflush(nullptr);
+            ::_exit(failures_so_far() > before ? 1 : 0);
+        }
+        children.push_back(pid);
+    }
+    bool ok = true;
+    for (pid_t pid : children) {
+        int status = 0;
+        ::waitpid(pid, &status, 0);
+        ok = ok && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    }
+    ::munmap(memory, bytes);
+    return ok;
+}

@@ -1,0 +1,160 @@
+#include "llmc/parallel/watchdog.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "llmc/core/check.h"
+
+constexpr double kFollow = 3;  // seconds in which a rank must notice by itself that another failed
+
+static std::atomic<double> progress{0};
+
+void watchdog_progress() {
+    progress = comm_clock();
+}
+
+static const char* phase_text(RunPhase phase) {
+    constexpr const char* texts[] = {"at the start", "in step", "in the validation of step",
+                                     "in the save of step"};
+    return texts[int(phase)];
+}
+static const char* limit_option(RunPhase phase) {
+    return phase == RunPhase::Start  ? "--start-limit"
+           : phase == RunPhase::Save ? "--save-limit"
+                                     : "--step-limit";
+}
+static std::string seconds_text(double s) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f s", s);
+    return text;
+}
+
+Watchdog::Watchdog(World& world, const WatchLimits& limits) : world_(world), limits_(limits) {
+    watchdog_progress();
+    // Signals are for the threads that wait for them.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Watchdog::~Watchdog() {
+    ending_ = true;
+    thread_.join();
+}
+
+void Watchdog::phase(RunPhase phase, int64_t step) {
+    step_ = step;
+    phase_ = phase;
+    watchdog_progress();
+}
+
+void Watchdog::run() {
+    while (!ending_) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        const double now = comm_clock();
+        update_status(now);
+        look_for_the_dead();
+        follow_failed_rank(now);
+        const CommRecord last = comm_last();
+        const double idle = now - std::max({progress.load(), last.begin, last.end});
+        if (idle > limits_.of(phase_) && !ending_) report_hang(idle);
+    }
+}
+
+void Watchdog::update_status(double now) {
+    if (!world_.status) return;
+    RankStatus& mine = world_.status->ranks[world_.local_rank];
+    mine.step = step_.load(), mine.phase = int(phase_.load()), mine.seq = comm_last().seq;
+    mine.beat = now;
+}
+
+// A process that is there, and neither dead nor a zombie that nobody has fetched yet.
+static bool is_alive(int pid) {
+    std::ifstream file(str("/proc/", pid, "/stat"));
+    std::string stat((std::istreambuf_iterator<char>(file)), {});
+    const size_t state = stat.rfind(") ");  // behind the name, which may hold anything
+    return state != std::string::npos && stat[state + 2] != 'Z' && stat[state + 2] != 'X';
+}
+
+// A killed rank's process vanishes without a word. Those who wait for it are told as if it had
+// failed. In containers that hide each other's processes it is left to mpirun.
+void Watchdog::look_for_the_dead() {
+    if (!world_.status || world_.status->failure) return;
+    seen_.resize(size_t(world_.local_size), false);
+    for (int r = 0; r < world_.local_size; r++) {
+        const int pid = world_.status->ranks[r].pid;
+        if (is_alive(pid)) {
+            seen_[size_t(r)] = true;
+        } else if (seen_[size_t(r)]) {
+            int32_t nobody = 0;
+            const int32_t word = failure_word(int(Exit::Hang), world_.rank);
+            if (world_.status->failure.compare_exchange_strong(nobody, word))
+                std::fprintf(stderr, "%serror: the process of local rank %d (%d) is gone %s %lld\n",
+                             world_prefix(world_).c_str(), r, pid, phase_text(phase_),
+                             (long long)step_.load());
+        }
+    }
+}
+
+// Another rank has failed and said why; who waits for it in a collective has been told there.
+void Watchdog::follow_failed_rank(double now) {
+    const int32_t failed = world_.status ? world_.status->failure.load() : 0;
+    if (!failed) return;
+    if (failed_since_ == 0) failed_since_ = now;
+    if (now - failed_since_ < kFollow || ending_) return;
+    world_.status->ranks[world_.local_rank].done = 1;
+    std::fflush(nullptr);
+    std::_Exit(failed & 255);
+}
+
+// Who has communicated least, and whose heart has stopped.
+static std::string who_is_behind(const World& world) {
+    if (!world.status) return "";
+    const SharedStatus& s = *world.status;
+    int64_t most = 0;
+    for (int r = 0; r < world.local_size; r++) most = std::max(most, s.ranks[r].seq.load());
+    const double now = comm_clock();
+    std::string text;
+    for (int r = 0; r < world.local_size; r++) {
+        const RankStatus& rank = s.ranks[r];
+        const double silent = now - rank.beat;
+        if (rank.seq >= most && silent < 2) continue;
+        text +=
+            str(text.empty() ? "" : ", ", "local rank ", r, " (process ", rank.pid, ") is ",
+                phase_text(RunPhase(rank.phase.load())), " ", rank.step, " at collective #",
+                rank.seq, silent < 2 ? "" : str(", no sign of life for ", seconds_text(silent)));
+    }
+    return text.empty() ? "all ranks of this host are equally far" : text;
+}
+
+void Watchdog::report_hang(double idle) {
+    const RunPhase phase = phase_;
+    const int code = int(Exit::Hang);
+    int32_t nobody = 0;
+    const bool first = !world_.status || world_.status->failure.compare_exchange_strong(
+                                             nobody, failure_word(code, world_.rank));
+    if (!first) return;  // another rank has told; follow_failed_rank ends this one
+    std::fprintf(stderr,
+                 "%serror: no progress for %s %s %lld; last collective %s; expected some every %s; "
+                 "%s; hint: if that is how slow it is, a larger %s\n",
+                 world_prefix(world_).c_str(), seconds_text(idle).c_str(), phase_text(phase),
+                 (long long)step_.load(), comm_text(comm_last()).c_str(),
+                 seconds_text(limits_.of(phase)).c_str(), who_is_behind(world_).c_str(),
+                 limit_option(phase));
+    std::fflush(nullptr);
+    if (world_.status) {
+        world_.status->ranks[world_.local_rank].done = 1;
+        // Time for those who wait to leave with the same code.
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+    if (world_.mpi && world_.local_size < world_.size) world_.mpi->abort(code);
+    std::_Exit(code);
+}

@@ -1,0 +1,54 @@
+// llmc/parallel/watchdog.h: no hang outlives a bound.
+//
+// A thread of its own on every rank looks ten times a second. Progress is a collective begun or
+// ended, a phase entered, a micro-batch done (watchdog_progress). A rank without progress for
+// longer than the limit of its phase says where it stands, what it communicated last and who is
+// behind, and ends the job with exit code 6. A slow step is no hang: each of its micro-batches is
+// progress.
+//
+// The same thread sees that another process of this host has died, which nobody could tell, ends a
+// rank that computes on while another has failed, and keeps the rank's line
+// in SharedStatus up to date, heartbeat included: that of a stopped process stands still.
+#pragma once
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "llmc/parallel/world.h"
+
+enum class RunPhase { Start, Step, Evaluate, Save };
+
+struct WatchLimits {  // seconds without progress
+    double start = 600, step = 300, save = 1800;
+    double of(RunPhase phase) const {
+        return phase == RunPhase::Start ? start : phase == RunPhase::Save ? save : step;
+    }
+};
+
+class Watchdog {
+  public:
+    Watchdog(World& world, const WatchLimits& limits);
+    ~Watchdog();
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
+    void phase(RunPhase phase, int64_t step);
+
+  private:
+    void run();
+    void update_status(double now);
+    void look_for_the_dead();
+    void follow_failed_rank(double now);
+    void report_hang(double idle);
+
+    World& world_;
+    WatchLimits limits_;
+    std::atomic<RunPhase> phase_{RunPhase::Start};
+    std::atomic<int64_t> step_{0};
+    double failed_since_ = 0;
+    std::vector<bool> seen_;  // this process can see that of the local rank
+    std::atomic<bool> ending_{false};
+    std::thread thread_;  // last: it uses the others
+};
+
+// Something was achieved; cheap enough for every micro-batch.
+void watchdog_progress();

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Starts a training run again when it crashes, from its newest valid checkpoint, with fewer ranks if
+# need be.
+#   scripts/run_with_restart.sh --ranks "8 4 2" --out OUT -- mpirun -np RANKS build/train_gpt ... --out OUT
+# The word RANKS in the command is replaced by the first number of --ranks. A run that crashes twice
+# without having saved a later step goes on with the next number (a broken node, a broken GPU), and
+# after the last number the script gives up: an error that comes back at one step is no accident.
+#   --tries N   crashes at one step before the next number of ranks       [2]
+#   --pause S   seconds before a restart                                  [5]
+# Ends with the run's own exit code: 0 done, 7 stopped by a signal, and 2, 3, 5 (usage, damaged files,
+# non-finite numbers), which a restart would only repeat.
+set -u
+ranks="" out="" tries=2 pause=5
+while [ $# -gt 0 ]; do
+    case $1 in
+        --ranks) ranks=$2; shift 2 ;;
+        --out) out=$2; shift 2 ;;
+        --tries) tries=$2; shift 2 ;;
+        --pause) pause=$2; shift 2 ;;
+        --) shift; break ;;
+        *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    esac
+done
+if [ -z "$ranks" ] || [ -z "$out" ] || [ $# = 0 ]; then sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
+say() { echo "run_with_restart: $*" >&2; }
+newest() { find "$out/ckpt" -maxdepth 1 -name 'step-*' 2> /dev/null | grep -oE 'step-[0-9]+$' | sort | tail -n 1; }
+
+# A signal to this script goes to the run, which saves and ends with 7.
+trap 'stopping=1; kill -TERM $run 2> /dev/null' TERM INT
+stopping=0 failures=0 last=none
+read -r -a counts <<< "$ranks"
+while [ ${#counts[@]} -gt 0 ]; do
+    say "starting with ${counts[0]} ranks from ${last/none/the newest checkpoint, if any}"
+    "${@/#RANKS/${counts[0]}}" &
+    run=$!
+    while wait $run; kill -0 $run 2> /dev/null; do :; done  # a signal ends a wait, not the run
+    wait $run
+    code=$?
+    case $code in 0 | 2 | 3 | 5 | 7) exit $code ;; esac
+    [ $stopping = 1 ] && exit $code
+    step=$(newest)
+    step=${step:-the beginning}
+    if [ "$step" = "$last" ]; then failures=$((failures + 1)); else failures=1; fi
+    last=$step
+    say "exit code $code; newest checkpoint: $step"
+    if [ $failures -ge "$tries" ]; then
+        say "$failures crashes without a later checkpoint"
+        counts=("${counts[@]:1}") failures=0
+    fi
+    [ ${#counts[@]} -gt 0 ] && sleep "$pause"
+done
+say "giving up at $last"
+exit "$code"
