@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "llmc/io/run_lock.h"
 #include "llmc/train/device.h"
 #include "llmc/train/evaluate.h"
+#include "llmc/train/hf.h"
 #include "llmc/train/model_file.h"
 #include "llmc/train/planner.h"
 #include "llmc/train/run.h"
@@ -101,11 +103,27 @@ Exit verify_run(const Options& opt, World& world) {
     return Exit::Done;
 }
 
+// The one asked for, or what lies beside the weights. One that we cannot use is left behind, with a
+// note: the model is good without it.
+static std::unique_ptr<Tokenizer> import_tokenizer(const Options& opt) {
+    if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
+    std::error_code none;
+    for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+        const std::filesystem::path path = std::filesystem::path(opt.path) / name;
+        if (!std::filesystem::exists(path, none)) continue;
+        try {
+            return tokenizer_open(path.string());
+        } catch (const Error& e) {
+            std::fprintf(stderr, "note: going on without %s: %s\n", path.c_str(), e.what());
+        }
+    }
+    return nullptr;
+}
+
 Exit import_run(const Options& opt, World& world) {
     const ModelFile file = model_file_open(opt.path);
     const ModelConfig& cfg = file.cfg;
-    const std::unique_ptr<Tokenizer> tokenizer =
-        opt.tokenizer.empty() ? nullptr : tokenizer_open(opt.tokenizer);
+    const std::unique_ptr<Tokenizer> tokenizer = import_tokenizer(opt);
     CHECK(!tokenizer || tokenizer->vocab_size() <= cfg.V, Exit::Usage,
           "the tokenizer has more tokens than the model", str(tokenizer->vocab_size()),
           str("at most ", cfg.V));
@@ -129,10 +147,18 @@ Exit import_run(const Options& opt, World& world) {
 }
 
 Exit export_run(const Options& opt, World& world) {
-    CHECK(opt.format == "llmc", Exit::Usage, "unknown --format", opt.format, "llmc");
+    CHECK(opt.format == "llmc" || opt.format == "hf", Exit::Usage, "unknown --format", opt.format,
+          "llmc or hf");
     Memory<CpuStream> memory{CpuStream{}};
     const auto model = model_load<float>(opt.path, world, memory);
     const ModelConfig& c = model.cfg;
+    if (opt.format == "hf") {
+        const nlohmann::json& train = model.checkpoint.manifest.meta.train;
+        const auto tokenizer = train.contains("tokenizer") ? model_tokenizer(opt, model.checkpoint) : nullptr;
+        hf_model_write(opt.out, c, model.shards->params_acquire(0), model.shards->layout(),
+                       tokenizer.get(), opt.dtype);
+        return Exit::Done;
+    }
     CHECK(c.positions == Positions::Learned, Exit::Usage,
           "the model has no place in a llm.c model file", "a LLaMA", "a GPT-2");
     CHECK(c.tied && c.F == 4 * c.C && c.eps == 1e-5f, Exit::Usage,

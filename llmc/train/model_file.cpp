@@ -1,7 +1,10 @@
 #include "llmc/train/model_file.h"
 
+#include <filesystem>
+
 #include "llmc/io/llama2c_model.h"
 #include "llmc/io/llmc_model.h"
+#include "llmc/train/hf.h"
 
 static ModelFile llmc_file(const std::string& path) {
     const LlmcModelHeader h = llmc_model_header(path);
@@ -26,6 +29,15 @@ static ModelFile llama2c_file(const std::string& path) {
             }};
 }
 
+static ModelFile hf_folder(const std::string& path) {
+    const ModelConfig c = model_config((std::filesystem::path(path) / "config.json").string());
+    return {c, [path, c](float* weights, const ParamLayout& layout) {
+                hf_model_read(path, c, weights, layout);
+            }};
+}
+
 ModelFile model_file_open(const std::string& path) {
+    std::error_code none;
+    if (std::filesystem::is_directory(path, none)) return hf_folder(path);
     return llmc_model_is(path) ? llmc_file(path) : llama2c_file(path);
 }

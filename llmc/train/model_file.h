@@ -2,6 +2,7 @@
 // read it.
 //   llm.c     GPT-2, by its magic number (llmc/io/llmc_model.h)
 //   llama2.c  LLaMA, by its length (llmc/io/llama2c_model.h)
+//   a folder  Hugging Face's config.json and safetensors (llmc/train/hf.h)
 #pragma once
 #include <functional>
 #include <string>

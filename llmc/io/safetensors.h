@@ -1,0 +1,62 @@
+// llmc/io/safetensors.h: tensors by name in files of Hugging Face's format.
+//
+//   uint64 n, n bytes of JSON {name: {dtype, shape, data_offsets}, ...}, then the tensors' bytes;
+//   data_offsets count from the end of the JSON
+// A large model is a folder of such files with model.safetensors.index.json, whose weight_map says
+// which file has which tensor.
+//
+// Files come from anywhere. Before anything is allocated by what a file says: the JSON is at most
+// 100 MB, offsets lie inside the file and are the shape's size, and the tensors fill the file
+// without holes or overlaps, as the format demands; an index names files beside itself only.
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "llmc/core/dtype.h"
+#include "llmc/io/checkpoint_fs.h"
+
+struct SafeTensor {
+    int file;  // of SafeTensors::paths
+    std::string dtype;
+    std::vector<int64_t> shape;
+    int64_t offset, bytes;  // in the file
+    int64_t count() const {
+        int64_t n = 1;
+        for (int64_t d : shape) n *= d;
+        return n;
+    }
+};
+
+class SafeTensors {
+  public:
+    // A .safetensors file, an index, or a folder with either. Errors: Usage when there is none,
+    // Damaged for what breaks the format (file, tensor, found and expected).
+    explicit SafeTensors(const std::string& path);
+
+    const std::map<std::string, SafeTensor>& tensors() const { return tensors_; }
+    // to (n) = elements first .. first + n of the tensor, as fp32. Errors: Damaged when its dtype
+    // is none of F32, BF16, F16.
+    void read(const std::string& name, int64_t first, int64_t n, float* to) const;
+
+  private:
+    void add_file(const std::string& path);
+
+    std::vector<std::string> paths_;
+    std::vector<Fd> files_;
+    std::map<std::string, SafeTensor> tensors_;
+};
+
+// A tensor to be written: fill(first, n, to) gives elements first .. first + n.
+struct SafeTensorSource {
+    std::string name;
+    std::vector<int64_t> shape;
+    std::function<void(int64_t first, int64_t n, float* to)> fill;
+};
+
+// Writes folder/model.safetensors, or several files and their index where one would be larger than
+// file_bytes. dtype: F32, or BF16 rounded to nearest. A file gets its name when all of it is on
+// disk.
+void safetensors_write(const std::string& folder, const std::vector<SafeTensorSource>& tensors,
+                       Dtype dtype, int64_t file_bytes = int64_t(5) << 30);

@@ -1,0 +1,39 @@
+// llmc/train/hf.h: models as Hugging Face folders: config.json, safetensors, tokenizer.
+//
+// A folder's tensors are parts of ours: q, k, v and gate, up are rows of one matrix here; GPT-2's
+// matrices stand there as (in, out) and are transposed; a model with the original order of rotary
+// pairs is written in the order of halves.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "llmc/core/dtype.h"
+#include "llmc/core/layout.h"
+#include "llmc/io/tokenizer.h"
+#include "llmc/model/config.h"
+
+// A tensor of a folder, and where its rows are in one of ours.
+struct HfPart {
+    std::string name;
+    std::vector<int64_t> shape;
+    int64_t first_row, rows, columns;  // of our tensor, which is (.., columns)
+    bool transposed = false;           // there (columns, rows)
+    int pair_head = 0;                 // > 0: rows of heads this long, in the order of halves there
+                                       // and of pairs here
+
+    // Where element i of the folder's tensor is in our tensor.
+    int64_t ours(int64_t i) const;
+};
+
+// The parts of one of our tensors.
+std::vector<HfPart> hf_parts(const ModelConfig& cfg, const ParamTensor& tensor);
+
+// weights (layout.size) = the folder's tensors in our blocks. Errors (Damaged): missing and extra
+// tensors, listed; wrong shapes, found and expected.
+void hf_model_read(const std::string& folder, const ModelConfig& cfg, float* weights,
+                   const ParamLayout& layout);
+
+// Writes a new folder (made, or empty). dtype: F32 or BF16. tokenizer may be null.
+void hf_model_write(const std::string& folder, const ModelConfig& cfg, const float* weights,
+                    const ParamLayout& layout, const Tokenizer* tokenizer, Dtype dtype,
+                    int64_t file_bytes = int64_t(5) << 30);
