@@ -169,7 +169,7 @@ TEST(safetensors, random_damage_never_escapes) {
     const std::string good((std::istreambuf_iterator<char>(in)), {});
     std::mt19937 random(1);
     int opened = 0;
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < 500; round++) {
         std::string bad = good;
         bad[random() % bad.size()] ^= char(1 << random() % 8);
         if (round % 3 == 0) bad.resize(random() % bad.size());

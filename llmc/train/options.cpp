@@ -265,9 +265,10 @@ void options_check(const Options& opt) {
     CHECK(opt.device != Device::Cuda || kBuiltWithCuda, Exit::Usage,
           "--device cuda: this train_gpt was built without CUDA", "", "",
           "build with `make CUDA=1`, or use --device cpu");
-    CHECK(opt.dtype == Dtype::F32 || (kBuiltWithCuda && opt.device != Device::Cpu), Exit::Usage,
-          "--dtype bf16 needs a GPU", kBuiltWithCuda ? "--device cpu" : "a build without CUDA",
-          "--dtype fp32");
+    CHECK(opt.dtype == Dtype::F32 || opt.command == Command::Export ||
+              (kBuiltWithCuda && opt.device != Device::Cpu),
+          Exit::Usage, "--dtype bf16 needs a GPU",
+          kBuiltWithCuda ? "--device cpu" : "a build without CUDA", "--dtype fp32");
 }
 
 void options_derive(Options& opt, int model_max_seq_len, int ranks) {
