@@ -16,6 +16,7 @@
 #include "llmc/train/run.h"
 #include "llmc/train/schedule.h"
 #include "llmc/train/signals.h"
+#include "llmc/train/trace.h"
 
 template <class Elem, class Stream>
 static Exit train(const Options& options, World& world) {
@@ -35,6 +36,7 @@ static Exit train(const Options& options, World& world) {
     Samples<Elem, Stream> samples(run, memory);
     RunState state = run_start(run, shards, world);
     const std::unique_ptr<Log> log = run_log(run, state, memory.plan(), world);
+    trace_start(opt.trace, *world.dp);
 
     for (;;) {
         // Between two steps: validate, sample, save. A signal saves at once and leaves the rest to
@@ -52,6 +54,7 @@ static Exit train(const Options& options, World& world) {
         watchdog.phase(RunPhase::Save, state.step);
         if (signal || last || (state.step > 0 && due(opt.save_every, state.step)))
             run_save(run, state, shards, world, *log, signal || last);
+        if (signal || last) trace_write(opt.trace, *world.dp);
         if (last) return Exit::Done;
         if (signal) return run_stopped(state, signal, *log), Exit::Signalled;
 

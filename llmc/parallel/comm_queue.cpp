@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "llmc/parallel/comm_record.h"  // comm_clock
+#include "llmc/parallel/timeline.h"
 
 CommQueue::CommQueue(bool overlap) {
     if (overlap) thread_ = std::thread([this] { run(); });
@@ -20,6 +21,7 @@ CommQueue::~CommQueue() {
 }
 
 void CommQueue::run() {
+    timeline_thread(1);
     omp_set_num_threads(1);  // of this thread: the cores belong to the one that computes
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -63,7 +65,9 @@ void CommQueue::wait(int64_t ticket) {
     std::unique_lock lock(mutex_);
     const double begin = comm_clock();
     changed_.wait(lock, [&] { return done_ >= ticket; });
-    times_.exposed += comm_clock() - begin;
+    const double end = comm_clock();
+    times_.exposed += end - begin;
+    if (end - begin > 1e-6) timeline_add("wait for communication", "", -1, begin, end);
     if (error_) std::rethrow_exception(error_);
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "llmc/core/check.h"
+#include "llmc/parallel/timeline.h"
 
 namespace {
 std::mutex mutex;  // a collective takes microseconds, the lock some 20 ns
@@ -33,7 +34,10 @@ CommRecording::CommRecording(const char* kind, const char* what, Dtype t, size_t
 
 CommRecording::~CommRecording() {
     const std::lock_guard lock(mutex);
-    if (slot(seq_).seq == seq_) slot(seq_).end = comm_clock();
+    CommRecord& r = slot(seq_);
+    if (r.seq != seq_) return;
+    r.end = comm_clock();
+    timeline_add(r.kind, r.what, r.sent, r.begin, r.end);
 }
 
 CommRecord comm_last() {

@@ -194,6 +194,7 @@ std::vector<OptionRow> rows() {
     required(row("format", &O::format, "llmc", kFiles, Export, "llmc: the .bin model file of llm.c; hf: a Hugging Face folder")),
     row("save-every", &O::save_every, at_least(0), kFiles, Run, "steps between checkpoints; 0: only at the end"),
     row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),
+    row("trace", &O::trace, "FILE", kFiles, Run, "a timeline of all ranks, written at the end, for https://ui.perfetto.dev", "none"),
     row("resume", &O::resume, "auto|never|PATH", kFiles, Run, "auto: go on from the newest valid checkpoint in --out; never: refuse if there is one"),
     row("separator", &O::separator, "TEXT", kFiles, Tokenize | Bpe, "what stands between documents in a text file; '': a file is one document"),
     row("val-fraction", &O::val_fraction, below_one(), kFiles, Tokenize, "share of the text kept for validation"),

@@ -71,6 +71,7 @@ struct Options {
     std::string out = "out";
     int save_every = 250;  // 0: only at the end
     int keep = 3;
+    std::string trace;  // empty: no timeline
     std::string resume = "auto";  // auto | never | a checkpoint
     int val_every = 100;          // 0: never
     int val_batches = 20;

@@ -11,6 +11,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/io/checkpoint_agree.h"
+#include "llmc/parallel/timeline.h"
 #include "llmc/parallel/watchdog.h"
 #include "llmc/train/batch.h"
 #include "llmc/train/device.h"
@@ -161,6 +162,7 @@ template <class Elem, class Stream>
 void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log,
               bool last_chance) {
     if (run.saved_step == state.step) return;
+    const TimelineScope scope("save");
     const auto begin = std::chrono::steady_clock::now();
     log.sync();
     shards.state_to_host();
@@ -198,6 +200,7 @@ int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gp
 
     gpt_loss_reset(gpt);
     for (int i = 0; i < batch.micro_batches; i++) {
+        const TimelineScope scope("micro-batch");
         gpt_forward_backward(gpt, shards, batch.tokens_of(i, int64_t(B) * T),
                              batch.targets_of(i, int64_t(B) * T), scale);
         watchdog_progress();
@@ -321,6 +324,7 @@ AdamW adamw(const Options& opt, float lr, int64_t t) {
 
 template <class Elem, class Stream>
 float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards) {
+    const TimelineScope scope("validation");
     const int64_t samples = int64_t(run.opt.val_batches) * run.opt.micro_batch;
     return float(evaluate(gpt, shards, *run.val, samples).loss);
 }

@@ -62,6 +62,22 @@ run_layout 2,2 "$work/planned" --save-every 0 --bucket-mb 0.007
 [ -n "$(memory_of "$work/plan")" ] && [ "$(memory_of "$work/plan")" = "$(memory_of "$work/out")" ] && ok "memory as planned: $(memory_of "$work/plan")" \
     || { cat "$work/plan" "$work/out"; not_ok "memory as planned"; }
 
+# ---- one timeline of all ranks
+run_layout 2,3 "$work/traced" --steps 3 --warmup-steps 1 --save-every 0 --trace "$work/trace.json"
+is "--trace: both ranks' micro-batches and collectives, with bytes, in order" python3 - "$work/trace.json" << 'EOF'
+import json, sys
+events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+for rank in (0, 1):
+    mine = [e for e in events if e["pid"] == rank]
+    assert sum(e["name"] == "micro-batch" for e in mine) == 3 * 12 / 2
+    for name in ("all-gather, parameters of a block", "scatter, gradients of a block", "all-reduce, exact sum"):
+        assert any(e["name"] == name and e["args"]["bytes"] > 0 for e in mine), name
+    assert any(e["name"] == "save" for e in mine)
+    assert all(e["ts"] >= 0 and e["dur"] >= 0 for e in mine)
+    # A gather behind a micro-batch runs on the other thread.
+    assert {e["tid"] for e in mine} == {0, 1}
+EOF
+
 # ---- what is refused: one message, the same code on every rank, nothing written
 run=("$train_gpt" "${toy[@]}" --out "$work/no")
 expect "a batch that does not divide" 2 "x ranks 5" "--batch-tokens 310 or 465" -- launch 5 "${run[@]}"

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Plants faults into the code of many ranks, one at a time, and sees the tests turn red:
+#   make build/unit_tests && dev/parallel/mutations.sh [WORD: only those whose name holds it]
+# A fault is compiled beside the tree and linked before the library, so nothing is touched. Takes half a
+# minute each. Ends with `N found, N missed`.
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build} only=${1:-}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMP_WAIT_POLICY=passive
+obj=$build/obj/llmc
+tests=("$obj"/model/layouts_test.o "$obj"/parallel/{comm,slicing,comm_queue}_test.o)
+read -r -a flags <<< "-std=c++20 -O2 -march=native -ffp-contract=off -fno-math-errno -fopenmp -I. $(sed -n 's/^PROBE_CPPFLAGS :=//p' "$build/probe.mk")"
+read -r -a libs <<< "$(sed -n 's/^PROBE_LDLIBS :=//p' "$build/probe.mk") -ldl -lgtest -lgtest_main"
+
+found=0 missed=0
+mutate() {  # NAME FILE SED
+    local name=$1 file=$2 program=$3
+    [[ $name == *"$only"* ]] || return
+    sed -E "$program" "$file" > "$work/mutant.cpp"
+    if cmp -s "$file" "$work/mutant.cpp"; then echo "STALE   $name: $file has no such line"; missed=$((missed + 1)); return; fi
+    if ! g++ "${flags[@]}" -c "$work/mutant.cpp" -o "$work/mutant.o" 2> "$work/log" ||
+        ! g++ -fopenmp "$work/mutant.o" "${tests[@]}" "$build/libllmc.a" "${libs[@]}" -o "$work/mutant" 2> "$work/log"; then
+        head -n 3 "$work/log"; echo "BROKEN  $name"; missed=$((missed + 1)); return
+    fi
+    timeout 240 "$work/mutant" --gtest_brief=1 --gtest_fail_fast > "$work/log" 2>&1
+    case $? in
+        0) echo "MISSED  $name"; missed=$((missed + 1)) ;;
+        124) echo "found   $name (hangs)"; found=$((found + 1)) ;;
+        *) echo "found   $name: $(grep -m 1 -oE '^\[  FAILED  \] [a-z_.]+' "$work/log" | tail -c +14)"; found=$((found + 1)) ;;
+    esac
+}
+
+shards=llmc/parallel/shards.cpp slicing=llmc/parallel/slicing.cpp shared=llmc/parallel/comm_shared.cpp
+mutate "a bucket is skipped"                 $shards 's/if \(bucket.first < first\) return;/if (bucket.first < first) return; if (next_bucket_ == 1) continue;/'
+mutate "a bucket is sent too early"          $shards 's/send_complete_buckets\(b\.offset\)/send_complete_buckets(b.offset - 64)/'
+mutate "sent on every micro-batch"           $shards 's/const bool last = .*/const bool last = true;/'
+mutate "sent one micro-batch early"          $shards 's/micro_batch_ \+ 1 == /micro_batch_ + 2 == /'
+mutate "reduce does not wait"                $shards 's/^    queue_\.drain\(\);\r?$//'
+mutate "stage 2 forgets to zero a block"     $shards 's/memory_zero\(grads, .*//'
+mutate "stage 2 does not wait for a block"   $shards 's/queue_\.wait\(grad_tickets_.*//'
+mutate "stage 1 sums stay"                   $shards 's/memory_zero\(sums_, .*/;/'
+mutate "norm of held, not of owned"          $shards 's/for \(const Range& r : owned_\)/for (const Range\& r : held_)/'
+mutate "norm is not summed over ranks"       $shards 's/fixed_sum_all_reduce\(square_sum_, dp_\);//'
+mutate "loss is not summed over ranks"       $shards 's/fixed_sum_all_reduce\(loss, dp_\);//'
+mutate "parameters are not gathered"         $shards 's/if \(!state_sliced\(\) \|\| params_sliced\(\)\) return;/return;/'
+mutate "gathered blocks stay after a step"   $shards 's/for \(Gathered& g : gathered_\) g\.block = -1;//; s/if \(--g\.users == 0\) g\.block = -1;/--g.users;/'
+mutate "wrong slice is updated"              $shards 's/at\(grads_sliced\(\), p\) \+ i, n\)/at(!grads_sliced(), p) + i, n)/'
+mutate "moments at the place of the whole"   $shards 's/state = at\(state_sliced\(\), p\) \+ i/state = at(false, p) + i/'
+mutate "a layer's neighbour is gathered"     $shards 's/params_ \+ b->local,/params_ + slicing_.buckets[0].local,/'
+mutate "the wrong owner"                     $slicing 's/b->slices\(\)\.begin\(rank\)/b->slices().begin(rank ? rank - 1 : rank)/'
+mutate "the last slice is never owned"       $slicing 's/if \(const int64_t n = int64_t\(b->slices\(\)\.count\(rank\)\)\)/if (const int64_t n = int64_t(b->slices().count(rank)); n == b->each)/'
+mutate "slices that cut a chunk of the norm" $slicing 's/each = round_up\(\(n \+ ranks - 1\) \/ ranks, kTensorAlign\)/each = (n + ranks - 1) \/ ranks/'
+mutate "ranks do not meet"                   $shared 's/if \(r != rank_\) wait_for\(counts_\[r\], met_\);/(void)r;/'
+mutate "one place instead of two"            $shared 's/\(met_ \+ uint32_t\(ago\)\) % 2/0u * uint32_t(ago)/'
+mutate "a rank adds itself twice"            $shared 's/from\.push_back\(outbox\(r, 1\)\)/from.push_back(outbox(r ? r : rank_, 1))/'
+echo "$found found, $missed missed"
+[ $missed = 0 ]
