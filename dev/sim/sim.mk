@@ -58,20 +58,28 @@ else ifneq ($(SIM_MODE),plain)
 $(error SIM_MODE=$(SIM_MODE): expected plain, asan, aubsan, trace, tsan or msan)
 endif
 
-# Modes that make test builds and runs besides plain. Each is a make of its own, because all its
-# variables differ.
-SIM_MODES  := plain aubsan trace $(if $(shell command -v clang++),tsan) $(if $(TEST_DEEP),asan msan)
-sim_dir     = $(BUILD)/sim$(if $(filter-out plain,$(1)),-$(1))
-SIM_FAULTS := $(foreach m,$(SIM_MODES),$(call sim_dir,$(m))/faults)
-TEST_BINS  += $(BUILD)/sim/kernel_tests
-$(BUILD)/sim-%/kernel_tests $(BUILD)/sim-%/faults: FORCE | $(BUILD)/sim/kernel_tests $(BUILD)/sim/faults
-	@$(MAKE) --no-print-directory SIM_MODE=$* $(BUILD)/sim-$*/kernel_tests $(BUILD)/sim-$*/faults
+# What make test builds and runs: kernel_tests in the first modes, the planted faults in all. Each
+# mode is a make of its own, because all its variables differ.
+SIM_TEST_MODES  := plain aubsan trace $(if $(and $(TEST_DEEP),$(shell command -v clang++)),tsan)
+SIM_FAULT_MODES := plain aubsan trace $(if $(shell command -v clang++),tsan)
+sim_dir       = $(BUILD)/sim$(if $(filter-out plain,$(1)),-$(1))
+sim_programs  = $(call sim_dir,$(1))/faults $(if $(filter $(1),$(SIM_TEST_MODES)),$(call sim_dir,$(1))/kernel_tests)
+SIM_FAULTS   := $(foreach m,$(SIM_FAULT_MODES),$(call sim_dir,$(m))/faults)
+TEST_BINS    += $(foreach m,$(SIM_TEST_MODES),$(call sim_dir,$(m))/kernel_tests)
+test-programs: $(SIM_FAULTS)
+define SIM_OTHER_MODE
+$(call sim_programs,$(1)) &: FORCE | $(call sim_programs,plain)
+	@$$(MAKE) --no-print-directory SIM_MODE=$(1) $(call sim_programs,$(1))
+endef
+ifeq ($(SIM_MODE),plain)
+$(foreach m,$(filter-out plain,$(SIM_FAULT_MODES)),$(eval $(call SIM_OTHER_MODE,$(m))))
+endif
 
 sim: $(SIM)/kernel_tests $(SIM)/unit_tests $(patsubst %.cu,$(SIM)/%,$(wildcard train_gpt.cu test_gpt.cu))
 sim-test: $(SIM)/kernel_tests
 	$(SIM)/kernel_tests
 sim-faults: $(SIM_FAULTS)  ## planted faults against what each mode of the simulator must say
-	$(PYTHON) dev/sim/faults/run.py $(foreach m,$(SIM_MODES),$(m)=$(call sim_dir,$(m))/faults)
+	$(PYTHON) dev/sim/faults/run.py $(foreach m,$(SIM_FAULT_MODES),$(m)=$(call sim_dir,$(m))/faults)
 sim-schedules:         ## do results depend on the order of threads, blocks, streams?
 	@$(MAKE) --no-print-directory $(SIM)/kernel_tests
 	scripts/sim_schedules.sh $(SIM)/kernel_tests
@@ -130,7 +138,7 @@ SIM_LINK = $(SIM_CU_CXX) $(if $(SIM_LDFLAGS),$(SIM_LDFLAGS),$(CXXFLAGS) $(SIM_SA
 
 # The kernels and what they stand on: all that the sanitizer modes usually need.
 SIM_OPS_OBJ  := $(call sim_objects,$(filter llmc/core/% llmc/ops/%,$(SIM_CPP) $(SIM_CU)))
-SIM_CORE_OBJ := $(call sim_objects,$(filter llmc/core/% %/gemm.cpp,$(SIM_CPP) $(SIM_CU)))
+SIM_CORE_OBJ := $(call sim_objects,$(filter llmc/core/% %/gemm.cpp %/blas.cpp,$(SIM_CPP) $(SIM_CU)))
 $(SIM)/libops.a: $(SIM_OPS_OBJ)
 $(SIM)/libllmc.a: $(SIM_LIB_OBJ)
 $(SIM)/libops.a $(SIM)/libllmc.a:

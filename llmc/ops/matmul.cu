@@ -137,8 +137,8 @@ bool product_try(const Product& p, Workspace ws, CudaStream s) {
     using Key = std::tuple<bool, bool, int, int, int, int, int, int, uint32_t, uint32_t, uint32_t,
                            uint32_t, uint32_t>;
     // One thread issues all device work, so the table needs no lock. It grows with the number of
-    // different products, a few tens in a model.
-    static std::map<Key, Plan> plans;
+    // different products, a few tens in a model, and lives as long as the library's handle.
+    static auto& plans = *new std::map<Key, Plan>;
     const Key key{p.transpose_a,
                   p.transpose_b,
                   p.m,

@@ -62,8 +62,16 @@ struct Case {
     Workspace cpu_workspace() { return {cpu_scratch.data(), cpu_scratch.size() * sizeof(float)}; }
 };
 
+// One scratch of the largest size for all products: it is 32 MiB, and filling it takes time.
+size_t scratch_bytes() {
+    size_t most = 0;
+    for (const auto [N, C, OC] : sizes())
+        most = std::max(most, matmul_workspace_bytes(N, C, OC, kCuda));
+    return most;
+}
+
 template <class Elem>
-void check_forward(Size z, bool bias) {
+void check_forward(Size z, bool bias, Workspace ws) {
     Case<Elem> k(z);
     const auto [N, C, OC] = z;
     const size_t n = size_t(N) * OC;
@@ -75,7 +83,6 @@ void check_forward(Size z, bool bias) {
     const Device<Elem> gx(k.x), gw(k.w), gb(k.b);
     const Elem* gbias = bias ? static_cast<const Elem*>(gb) : nullptr;
     Device<Elem> gy(n), gact(n), gpre(n), gact_only(n);
-    Scratch ws(matmul_workspace_bytes(N, C, OC, kCuda));
     matmul_forward<Elem>(gy, gx, gw, gbias, N, C, OC, ws, kCuda);
     matmul_gelu_forward<Elem>(gact, gpre, gx, gw, gbias, N, C, OC, ws, kCuda);
     matmul_gelu_forward<Elem>(gact_only, nullptr, gx, gw, gbias, N, C, OC, ws, kCuda);
@@ -98,7 +105,7 @@ void check_forward(Size z, bool bias) {
 }
 
 template <class Elem>
-void check_backward(Size z) {
+void check_backward(Size z, Workspace ws) {
     Case<Elem> k(z);
     const auto [N, C, OC] = z;
     const auto pre = random_elems<Elem>(size_t(N) * C, "pre");
@@ -114,7 +121,6 @@ void check_backward(Size z) {
     const Device<Elem> gx(k.x), gw(k.w), gdy(k.dy), gpre(pre);
     Device<Elem> gdx(dx.size()), gdpre(dx.size());
     Device<float> gdw(dw0), gdb(db0), gdw_only(dw0);
-    Scratch ws(matmul_workspace_bytes(N, C, OC, kCuda));
     matmul_backward_input<Elem>(gdx, gdy, gw, N, C, OC, ws, kCuda);
     matmul_backward_input_gelu<Elem>(gdpre, gdy, gw, gpre, N, C, OC, ws, kCuda);
     matmul_backward_params<Elem>(gdw, gdb, gdy, gx, N, C, OC, ws, kCuda);
@@ -144,25 +150,27 @@ void check_backward(Size z) {
 }  // namespace
 
 TEST(matmul_cuda, forward_agrees_with_the_cpu) {
+    Scratch ws(scratch_bytes());
     for (const MatmulPath path : kPaths) {
         const Path guard(path);
         for (const Size z : sizes())
             for (bool bias : {true, false}) {
                 SCOPED_TRACE(
                     str(z.N, " x ", z.C, " x ", z.OC, ", bias ", bias, ", path ", int(path)));
-                if (path != MatmulPath::Own) check_forward<float>(z, bias);
-                check_forward<bf16>(z, bias);
+                if (path != MatmulPath::Own) check_forward<float>(z, bias, ws);
+                check_forward<bf16>(z, bias, ws);
             }
     }
 }
 
 TEST(matmul_cuda, backward_agrees_with_the_cpu_and_adds_to_gradients) {
+    Scratch ws(scratch_bytes());
     for (const MatmulPath path : kPaths) {
         const Path guard(path);
         for (const Size z : sizes()) {
             SCOPED_TRACE(str(z.N, " x ", z.C, " x ", z.OC, ", path ", int(path)));
-            if (path != MatmulPath::Own) check_backward<float>(z);
-            check_backward<bf16>(z);
+            if (path != MatmulPath::Own) check_backward<float>(z, ws);
+            check_backward<bf16>(z, ws);
         }
     }
 }

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 4)
         good = fixed_accumulate(sum.a, v.x);
         good = fixed_accumulate(sum.b, v.y) && good;
         *reinterpret_cast<FixedPair*>(acc + i) = sum;
-        *reinterpret_cast<float2*>(x + i) = make_float2(0, 0);
+        __stcs(reinterpret_cast<int2*>(x + i), int2{0, 0});
     } else {
         for (size_t k = i; k < i + 2 && k < n; k++) {
             good = fixed_accumulate(acc[k], x[k]) && good;

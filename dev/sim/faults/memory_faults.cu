@@ -184,7 +184,7 @@ CASE(launch_bounds_exceeded) {
 }
 CASE(block_too_large) {
     float* x = device_floats(2048, Content::Numbers);
-    LAUNCH_EITHER(increment_kernel, wrong ? 1 : 2, wrong ? 2048 : 1024, 0, x);
+    LAUNCH_EITHER(increment_kernel, 1, wrong ? 2048 : 1024, 0, x);
 }
 template <bool kWrong>
 __global__ void dynamic_smem_kernel(float* x) {

@@ -18,7 +18,8 @@
 namespace {
 
 constexpr CudaStream kStream{};
-constexpr int kN = 2048, kC = 768;         // two sequences of GPT-2 124M
+constexpr int kN = 2048;                   // two sequences of GPT-2 124M
+constexpr int kBackwardN = 8192;           // layernorm's partial sums weigh less the more rows
 constexpr int kV = 50257, kVp = 50304;     // its vocabulary, padded
 constexpr int kRows = 16;                  // of the classifier at a time here
 constexpr int kT = 256, kH = 4, kHS = 64;  // attention
@@ -43,6 +44,7 @@ class Memory {
 
 struct Report {
     std::string filter;
+    int width;
     std::vector<Cost> costs;
 
     // Measures run(), which has to move `least` bytes.
@@ -59,31 +61,36 @@ struct Report {
 
 template <class Elem>
 void layernorm_rows(Report& r, const char* type) {
-    const double E = sizeof(Elem), rows = double(kN) * kC * E, stats = 2.0 * kN * 4,
-                 params = kC * E;
-    Memory x(kN * kC * sizeof(Elem)), y(kN * kC * sizeof(Elem)), branch(kN * kC * sizeof(Elem)),
-        residual(kN * kC * sizeof(Elem)), w(kC * sizeof(Elem)), b(kC * sizeof(Elem)), mean(kN * 4),
-        rstd(kN * 4), dw(kC * 4), db(kC * 4),
-        ws(layernorm_backward_workspace_bytes(kN, kC, kStream));
-    r.row("layernorm_forward", type, 2 * rows + stats + 2 * params,
-          [&] { layernorm_forward<Elem>(y, mean, rstd, x, w, b, kN, kC, 1e-5f, kStream); });
-    r.row("residual_layernorm_forward", type, 4 * rows + stats + 2 * params, [&] {
-        residual_layernorm_forward<Elem>(residual, y, mean, rstd, x, branch, w, b, kN, kC, 1e-5f,
+    const int C = r.width;
+    const double E = sizeof(Elem), params = C * E;
+    const auto rows = [&](int N) { return double(N) * C * E; };
+    const auto stats = [](int N) { return 2.0 * N * 4; };
+    const size_t n = size_t(kBackwardN) * C;
+    Memory x(n * sizeof(Elem)), y(n * sizeof(Elem)), branch(n * sizeof(Elem)),
+        residual(n * sizeof(Elem)), w(C * sizeof(Elem)), b(C * sizeof(Elem)), mean(kBackwardN * 4),
+        rstd(kBackwardN * 4), dw(C * 4), db(C * 4),
+        ws(layernorm_backward_workspace_bytes(kBackwardN, C, kStream));
+    r.row("layernorm_forward", type, 2 * rows(kN) + stats(kN) + 2 * params,
+          [&] { layernorm_forward<Elem>(y, mean, rstd, x, w, b, kN, C, 1e-5f, kStream); });
+    r.row("residual_layernorm_forward", type, 4 * rows(kN) + stats(kN) + 2 * params, [&] {
+        residual_layernorm_forward<Elem>(residual, y, mean, rstd, x, branch, w, b, kN, C, 1e-5f,
                                          kStream);
     });
     // dy, x read, dx written; dw and db read and written.
-    r.row("layernorm_backward", type, 3 * rows + stats + params + 4.0 * kC * 4, [&] {
-        layernorm_backward<Elem>(y, dw, db, x, branch, w, mean, rstd, kN, kC, ws, kStream);
+    const double grads = params + 4.0 * C * 4;
+    const int N = kBackwardN;
+    r.row("layernorm_backward", type, 3 * rows(N) + stats(N) + grads, [&] {
+        layernorm_backward<Elem>(y, dw, db, x, branch, w, mean, rstd, N, C, ws, kStream);
     });
-    r.row("residual_layernorm_backward", type, 4 * rows + stats + params + 4.0 * kC * 4, [&] {
-        residual_layernorm_backward<Elem>(residual, dw, db, x, branch, w, mean, rstd, kN, kC, ws,
+    r.row("residual_layernorm_backward", type, 4 * rows(N) + stats(N) + grads, [&] {
+        residual_layernorm_backward<Elem>(residual, dw, db, x, branch, w, mean, rstd, N, C, ws,
                                           kStream);
     });
 }
 
 template <class Elem>
 void elementwise_rows(Report& r, const char* type) {
-    const size_t n = size_t(kN) * kC;
+    const size_t n = size_t(kN) * r.width;
     Memory x(n * sizeof(Elem)), y(n * sizeof(Elem)), z(n * sizeof(Elem));
     r.row("gelu_forward", type, 2.0 * n * sizeof(Elem),
           [&] { gelu_forward<Elem>(y, x, n, kStream); });
@@ -94,18 +101,23 @@ void elementwise_rows(Report& r, const char* type) {
 template <class Elem>
 void embedding_rows(Report& r, const char* type) {
     constexpr int B = 2, T = kN / B;
-    const double row = kC * sizeof(Elem);
+    const int C = r.width;
+    const double row = C * sizeof(Elem);
     std::vector<int> host(kN);
     for (int i = 0; i < kN; i++) host[i] = i * 24;  // all different
-    Memory tokens(kN * 4), x(kN * kC * sizeof(Elem)), wte(size_t(kVp) * kC * sizeof(Elem)),
-        wpe(T * kC * sizeof(Elem)), dwte(size_t(kVp) * kC * 4), dwpe(T * kC * 4),
-        ws(embedding_backward_workspace_bytes(B, T, kC, kVp, kStream));
+    Memory tokens(kN * 4), x(kN * C * sizeof(Elem)), wte(size_t(kVp) * C * sizeof(Elem)),
+        wpe(T * C * sizeof(Elem)), dwte(size_t(kVp) * C * 4), dwpe(T * C * 4),
+        ws(embedding_backward_workspace_bytes(B, T, C, kVp, kStream));
     memory_from_host(tokens, host.data(), kN * 4, kStream);
     r.row("embedding_forward", type, (2 * kN + T) * row + kN * 4,
-          [&] { embedding_forward<Elem>(x, tokens, wte, wpe, B, T, kC, kStream); });
+          [&] { embedding_forward<Elem>(x, tokens, wte, wpe, B, T, C, kStream); });
     // Gradients of the rows in use are read and written in fp32.
-    r.row("embedding_backward", type, kN * row + kN * 4 + (kN + T) * kC * 8.0,
-          [&] { embedding_backward<Elem>(dwte, dwpe, x, tokens, B, T, kC, kVp, ws, kStream); });
+    const Goal goal{1.32, 0.95, 0,
+                    "dx is read by two kernels, in the order of tokens and in that of positions; "
+                    "the second finds it in L2"};
+    r.row(
+        "embedding_backward", type, kN * row + kN * 4 + (kN + T) * C * 8.0,
+        [&] { embedding_backward<Elem>(dwte, dwpe, x, tokens, B, T, C, kVp, ws, kStream); }, goal);
 }
 
 template <class Elem>
@@ -143,7 +155,7 @@ void sum_rows(Report& r) {
     r.row("sum_of_squares", "fp32", 4.0 * n, [&] { sum_of_squares(sum, x, n, kStream); });
     r.row("sum_of_elements", "fp32", 4.0 * n, [&] { sum_of_elements(sum, x, n, kStream); });
     r.row("accumulate_fixed", "fp32", 24.0 * n, [&] { accumulate_fixed(acc, x, bad, n, kStream); });
-    r.row("fixed_to_float", "fp32", 20.0 * n, [&] { fixed_to_float(x, acc, n, kStream); });
+    r.row("fixed_to_float", "fp32", 12.0 * n, [&] { fixed_to_float(x, acc, n, kStream); });
 }
 
 // Arithmetic bounds attention, but its accesses have goals too.
@@ -156,31 +168,43 @@ void attention_rows(Report& r, const char* type, int HS) {
     const std::string head = " hd " + std::to_string(HS);
     r.row("attention_forward" + head, type, 4.0 * out_bytes + lse_bytes,
           [&] { attention_forward<Elem>(out, lse, qkv, 1, kT, kH, kH, HS, ws, kStream); });
-    r.row("attention_backward" + head, type, 8.0 * out_bytes + lse_bytes, [&] {
-        attention_backward<Elem>(dqkv, dout, qkv, out, lse, 1, kT, kH, kH, HS, ws, kStream);
-    });
+    r.row(
+        "attention_backward" + head, type, 8.0 * out_bytes + lse_bytes,
+        [&] {
+            attention_backward<Elem>(dqkv, dout, qkv, out, lse, 1, kT, kH, kH, HS, ws, kStream);
+        },
+        Goal{1.7, 0.95, 0,
+             "the kernel for dk and dv and the one for dq both read q, k, v and dout; "
+             "arithmetic bounds them"});
 }
 
 void matmul_rows(Report& r) {
     constexpr int N = 256, C = 256, OC = 512;
     Memory x(N * C * 2), w(OC * C * 2), y(N * OC * 2), dw(OC * C * 4), db(OC * 4),
         ws(matmul_workspace_bytes(N, C, OC, kStream));
+    const char* const stores =
+        "the readable product stores its fragments as they lie, half a sector at a time";
     matmul_path = MatmulPath::Own;
-    r.row("own matmul forward", "bf16", 2.0 * (N * C + OC * C + N * OC),
-          [&] { matmul_forward<bf16>(y, x, w, nullptr, N, C, OC, ws, kStream); });
-    // dx = dy w; dw and db, read and written, from dy and x.
-    r.row("own matmul backward", "bf16",
-          2.0 * (N * OC + OC * C + N * C) + 2.0 * (N * OC + N * C) + 8.0 * (OC * C + OC), [&] {
-              matmul_backward_input<bf16>(x, y, w, N, C, OC, ws, kStream);
-              matmul_backward_params<bf16>(dw, db, y, x, N, C, OC, ws, kStream);
-          });
+    r.row(
+        "own matmul forward", "bf16", 2.0 * (N * C + OC * C + N * OC),
+        [&] { matmul_forward<bf16>(y, x, w, nullptr, N, C, OC, ws, kStream); },
+        Goal{1.05, 0.6, 0, stores});
+    // dx from dy and w; dw and db, read and written, from dy and x.
+    r.row(
+        "own matmul backward", "bf16",
+        2.0 * (N * OC + OC * C + N * C) + 2.0 * (N * OC + N * C) + 8.0 * (OC * C + OC),
+        [&] {
+            matmul_backward_input<bf16>(x, y, w, N, C, OC, ws, kStream);
+            matmul_backward_params<bf16>(dw, db, y, x, N, C, OC, ws, kStream);
+        },
+        Goal{1.25, 0.6, 0, std::string("a kernel of its own sums dy for db; ") + stores});
     matmul_path = MatmulPath::Fused;
 }
 
 }  // namespace
 
-std::vector<Cost> measure_costs(const std::string& filter) {
-    Report r{filter, {}};
+std::vector<Cost> measure_costs(const std::string& filter, int width) {
+    Report r{filter, width, {}};
     layernorm_rows<float>(r, "fp32");
     layernorm_rows<bf16>(r, "bf16");
     elementwise_rows<float>(r, "fp32");

@@ -20,5 +20,6 @@ struct Cost {
     double moved_over_least() const { return double(counted.moved()) / least; }
 };
 
-// Runs every op whose name contains `filter` once in each type.
-std::vector<Cost> measure_costs(const std::string& filter);
+// Runs every op whose name contains `filter` once in each type; rows of `width` channels (768:
+// GPT-2 124M; hardly a share depends on it, but the time does).
+std::vector<Cost> measure_costs(const std::string& filter, int width);

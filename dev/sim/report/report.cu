@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
         fprintf(stderr, "counts exist in SIM_MODE=trace only: make sim-report\n");
         return 2;
     }
-    const std::vector<Cost> costs = measure_costs(argc > 1 ? argv[1] : "");
+    const std::vector<Cost> costs = measure_costs(argc > 1 ? argv[1] : "", 768);
     printf("| %-28s | %-4s | %-8s | %-7s | %-9s | %-7s | %-9s |\n", "op", "type", "MB moved",
            "/ least", "requested", "sectors", "conflicts");
     printf("| %-28s | %-4s | %-8s | %-7s | %-9s | %-7s | %-9s |\n", "", "", "", "", "/ least",

@@ -88,7 +88,8 @@ namespace {
 
 enum class Mode { Lazy, Eager, Random };
 struct Streams {
-    std::vector<cudaStream_t> all;  // the default stream first
+    std::vector<cudaStream_t> all;      // the default stream first
+    std::vector<cudaStream_t> retired;  // destroyed, but events may still name them
     Mode mode = Mode::Lazy;
     Random random;
     Clock host;  // what the host knows to be over
@@ -265,6 +266,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     const ApiLock lock;
     run_until(stream, stream->tail());
     std::erase(streams().all, stream);
+    streams().retired.push_back(stream);
     return device_error();
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {

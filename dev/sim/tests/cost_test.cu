@@ -1,12 +1,14 @@
 // The cost model as a test: every row of make sim-report reaches its goals.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "dev/sim/report/cost_model.h"
 
 TEST(sim_cost, ops_reach_their_goals) {
     if (!cusim::counters_available()) GTEST_SKIP() << "counts exist in SIM_MODE=trace only";
     int measured = 0;
-    for (const Cost& c : measure_costs("")) {
+    for (const Cost& c : measure_costs("", std::getenv("TEST_DEEP") ? 768 : 128)) {
         SCOPED_TRACE(c.op + " " + c.type);
         measured++;
         EXPECT_GT(c.counted.launches, 0u);
