@@ -14,6 +14,9 @@
 #include "llmc/ops/matmul.cuh"
 #include "llmc/ops/matmul.h"
 #include "llmc/ops/reduce_sums.h"
+#include "llmc/ops/rmsnorm.h"
+#include "llmc/ops/rope.h"
+#include "llmc/ops/swiglu.h"
 
 namespace {
 
@@ -86,6 +89,37 @@ void layernorm_rows(Report& r, const char* type) {
         residual_layernorm_backward<Elem>(residual, dw, db, x, branch, w, mean, rstd, N, C, ws,
                                           kStream);
     });
+}
+
+// What LLaMA has in place of layernorm and GELU, and its positions.
+template <class Elem>
+void llama_rows(Report& r, const char* type) {
+    const int C = r.width, N = kBackwardN, H = C / kHS;
+    const double E = sizeof(Elem), row = double(C) * E;
+    Memory x(size_t(N) * C * sizeof(Elem)), y(size_t(N) * C * sizeof(Elem)),
+        branch(size_t(N) * C * sizeof(Elem)), w(C * sizeof(Elem)), rstd(N * 4), dw(C * 4),
+        ws(rmsnorm_backward_workspace_bytes(N, C, kStream));
+    r.row("rmsnorm_forward", type, kN * (2 * row + 4) + row,
+          [&] { rmsnorm_forward<Elem>(y, rstd, x, w, kN, C, 1e-5f, kStream); });
+    r.row("rmsnorm_backward", type, N * (3 * row + 4) + row + 8.0 * C,
+          [&] { rmsnorm_backward<Elem>(y, dw, x, branch, w, rstd, N, C, ws, kStream); });
+    Memory pre(2 * kN * C * sizeof(Elem)), dpre(2 * kN * C * sizeof(Elem));
+    r.row("swiglu_forward", type, kN * 3 * row,
+          [&] { swiglu_forward<Elem>(y, pre, kN, C, kStream); });
+    r.row("swiglu_backward", type, kN * 5 * row,
+          [&] { swiglu_backward<Elem>(dpre, y, pre, kN, C, kStream); });
+    constexpr int B = 2, T = kN / B;
+    Memory qkv(kN * 3 * C * sizeof(Elem)), table(T * kHS * 4);
+    for (const RopePairs pairs : {RopePairs::Half, RopePairs::Interleaved})
+        r.row(
+            pairs == RopePairs::Half ? "rope, halves" : "rope, interleaved", type,
+            kN * 4 * row + T * kHS * 4,
+            [&] { rope<Elem>(qkv, table, B, T, H, H, kHS, pairs, 1, kStream); },
+            pairs == RopePairs::Half
+                ? Goal{}
+                : Goal{1.05, 0.5, 0,
+                       "neighbours are turned one after the other: each access uses "
+                       "every second element of sectors that the next finds in L1"});
 }
 
 template <class Elem>
@@ -207,6 +241,8 @@ std::vector<Cost> measure_costs(const std::string& filter, int width) {
     Report r{filter, width, {}};
     layernorm_rows<float>(r, "fp32");
     layernorm_rows<bf16>(r, "bf16");
+    llama_rows<float>(r, "fp32");
+    llama_rows<bf16>(r, "bf16");
     elementwise_rows<float>(r, "fp32");
     elementwise_rows<bf16>(r, "bf16");
     embedding_rows<float>(r, "fp32");
