@@ -52,7 +52,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -n "$sim" ]; then
-    bin=build/sim model=gpt2:d1 batches="2" T=64 steps=4 kernel_sizes=(1 64 64) limit=100
+    bin=build/sim model=gpt2:d1 batches="2" T=32 V=257 steps=4 kernel_sizes=(1 32 64 257) limit=300
     shape=(1 1 64)
 elif [ -n "$from" ]; then
     bin=$from/bin
@@ -66,7 +66,7 @@ else
     bin=build/gpu
 fi
 if [ -z "$sim" ]; then
-    model=gpt2:124M batches="128 64 32 16 8 4" T=1024 steps=60 kernel_sizes=(16 1024 768) limit=100
+    model=gpt2:124M batches="128 64 32 16 8 4" T=1024 V=50257 steps=60 kernel_sizes=(16 1024 768) limit=100
     shape=(12 12 768)
 fi
 data=${from:-$work}
@@ -134,7 +134,7 @@ fi
 
 part "Kernels"
 # A line of a kernel has the fields kernel, us, gb_per_s or tflops, share.
-run kernels 60 "$bin/kernels" "${kernel_sizes[@]}"
+run kernels "$limit" "$bin/kernels" "${kernel_sizes[@]}"
 ceilings=$(grep '^{"device"' "$work/kernels" || echo null)
 member ceilings "$ceilings"
 member kernels "[$(grep '^{"kernel"' "$work/kernels" | paste -sd,)]"
@@ -152,11 +152,11 @@ part "Training"
 # The largest micro-batch whose plan leaves a tenth of the memory free.
 memory=$(field memory "$ceilings")
 for B in $batches; do
-    planned=$("$bin/train_gpt" plan --device cuda --dtype bf16 --model "$model" --vocab-size 50257 \
+    planned=$("$bin/train_gpt" plan --device cuda --dtype bf16 --model "$model" --vocab-size "$V" \
         --micro-batch "$B" --seq-len "$T" 2> "$work/plan.err" | awk '/^total memory/ { print $3 }')
     [ -n "$planned" ] && [ -n "$memory" ] && [ "$planned" -le $((memory / 10 * 9)) ] && break
 done
-run train $((limit + 20)) "$bin/train_gpt" --device cuda --dtype bf16 --model "$model" --vocab-size 50257 \
+run train $((limit + 20)) "$bin/train_gpt" --device cuda --dtype bf16 --model "$model" --vocab-size "$V" \
     --data "$data/data_train_*.bin" --out "$work/run" --steps "$steps" --micro-batch "$B" --seq-len "$T" \
     --warmup-steps 2 --lr 3e-4 --save-every 0 --val-every 0
 steps_done=$(grep -c '"loss"' "$work/run/log.jsonl" 2> /dev/null)
@@ -166,7 +166,7 @@ speed=$(sed -nE 's/.*"tokens_per_s":([0-9.e+]+).*/\1/p' "$work/run/log.jsonl" 2>
     tail -n +$((steps / 5 + 1)) | median)
 losses=$(sed -nE 's/.*"loss":([0-9.e+-]+).*/\1/p' "$work/run/log.jsonl" 2> /dev/null)
 # Operations a token: 6 N + 12 L C T (llmc/train/log.h); N and shape of the model as trained.
-params=$("$bin/train_gpt" plan --device cuda --model "$model" --vocab-size 50257 --seq-len "$T" --micro-batch 1 2> /dev/null |
+params=$("$bin/train_gpt" plan --device cuda --model "$model" --vocab-size "$V" --seq-len "$T" --micro-batch 1 2> /dev/null |
     sed -nE 's/^model .*: ([0-9]+) parameters.*/\1/p')
 mfu=$(awk -v s="${speed:-0}" -v n="${params:-0}" -v l="${shape[0]}" -v c="${shape[2]}" -v t=$T -v peak="${peak:-0}" \
     'BEGIN { if (peak > 0) printf "%.3f", s * (6 * n + 12 * l * c * t) / (peak * 1e12); else print "null" }')
@@ -179,7 +179,7 @@ mfu=$(awk -v s="${speed:-0}" -v n="${params:-0}" -v l="${shape[0]}" -v c="${shap
 member training "{\"model\":\"$model\",\"micro_batch\":$B,\"seq_len\":$T,\"steps\":${steps_done:-0},\"tokens_per_s\":${speed:-null},\"share_of_peak\":$mfu,\"first_loss\":$(head -n 1 <<< "${losses:-null}"),\"last_loss\":$(tail -n 1 <<< "${losses:-null}")}"
 
 part "PyTorch beside it"
-python=${PYTHON:-python3}
+for python in ${PYTHON:-python3 /usr/bin/python3}; do "$python" -c 'import torch' 2> /dev/null && break; done
 if "$python" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2> /dev/null || [ -n "$sim" ]; then
     # Its graph and loss in fp32 need more memory than our run: half the batch if the first fails.
     for b in "$B" $((B / 2)) $((B / 4)); do

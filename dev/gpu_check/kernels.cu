@@ -1,5 +1,5 @@
 // Times every kernel at the shapes of GPT-2, one JSON object a line on stdout:
-//   kernels [B [T [C]]]          default: 8 1024 768, GPT-2 124M
+//   kernels [B [T [C [V]]]]      default: 8 1024 768 50257, GPT-2 124M
 //
 // What moves bytes is compared with a plain copy of device memory, what multiplies with a large
 // bf16 matrix product, both measured here first. `bytes` and `flops` are the least that the
@@ -17,6 +17,7 @@
 #include "llmc/core/memory.h"
 #include "llmc/core/rng.h"
 #include "llmc/model/activations.h"
+#include "llmc/model/config.h"
 #include "llmc/ops/adamw.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/cast.h"
@@ -117,11 +118,11 @@ void ceilings(Bench& b, Ring& ring, int64_t copy_bytes, int n, Workspace ws) {
         b.gemm_rate * 1e-12);
 }
 
-void memory_bound(Bench& b, Ring& ring, int B, int T, int C, Workspace ws, const int* tokens,
-                  const int* targets) {
+void memory_bound(Bench& b, Ring& ring, int B, int T, int C, int V, Workspace ws,
+                  const int* tokens) {
     const CudaStream s = b.s;
     const int64_t N = int64_t(B) * T, NC = N * C;
-    const int n = int(N), V = 50257, Vp = 50304;
+    const int n = int(N), Vp = vocab_padded(V);
     const auto E = [&](int64_t count) { return ring.next<bf16>(count); };
     const auto F = [&](int64_t count) { return ring.next<float>(count); };
     const double nc = 2 * double(NC);  // bytes of one (N, C) tensor
@@ -150,12 +151,11 @@ void memory_bound(Bench& b, Ring& ring, int B, int T, int C, Workspace ws, const
     c.Vp = Vp;
     const int rows = head_rows<bf16>(c, N);
     b.row("classifier_forward_backward", 2 * 2 * double(rows) * Vp, 0, [&] {
-        classifier_forward_backward(F(rows), E(int64_t(rows) * Vp), targets, 1.f, rows, V, Vp, s);
+        classifier_forward_backward(F(rows), E(int64_t(rows) * Vp), tokens, 1.f, rows, V, Vp, s);
     });
     const int64_t P = std::min<int64_t>(12 * int64_t(C) * C, int64_t(1) << 24);
     b.row("adamw_update", 34 * double(P), 0, [&] {
         float *p = F(P), *m = F(P), *v = F(P), *grad = F(P);
-        memory_zero(v, 4, s);
         adamw_update(p, E(P), m, v, grad, F(1), size_t(P), {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 5}, {},
                      s);
     });
@@ -166,7 +166,7 @@ void memory_bound(Bench& b, Ring& ring, int B, int T, int C, Workspace ws, const
     b.row("cast", 6 * double(P), 0, [&] { cast(E(P), F(P), size_t(P), s); });
 }
 
-void compute_bound(Bench& b, Ring& ring, int B, int T, int C, Workspace ws) {
+void compute_bound(Bench& b, Ring& ring, int B, int T, int C, int Vp, Workspace ws) {
     const CudaStream s = b.s;
     const int64_t N = int64_t(B) * T;
     const int n = int(N), F4 = 4 * C, QKV = 3 * C, HS = 64, H = C / HS;
@@ -181,11 +181,11 @@ void compute_bound(Bench& b, Ring& ring, int B, int T, int C, Workspace ws) {
                                         {"attproj", C, C},
                                         {"fc", C, F4},
                                         {"fcproj", F4, C},
-                                        {"head", C, 50304}}) {
+                                        {"head", C, Vp}}) {
         // The head works on as many rows as its logits have.
         ModelConfig c;
-        c.Vp = 50304;
-        const int rows = out == c.Vp ? head_rows<bf16>(c, N) : n;
+        c.Vp = Vp;
+        const int rows = std::string(name) == "head" ? head_rows<bf16>(c, N) : n;
         const int64_t x = int64_t(rows) * in, y = int64_t(rows) * out, w = int64_t(in) * out;
         const double flops = 2.0 * double(rows) * in * out;
         b.row(str("matmul_forward ", name).c_str(), 0, flops, [&, in = in, out = out] {
@@ -217,30 +217,30 @@ int main(int argc, char** argv) try {
     const auto number = [&](int i, int otherwise) {
         return argc > i ? std::atoi(argv[i]) : otherwise;
     };
-    const int B = number(1, 8), T = number(2, 1024), C = number(3, 768);
+    const int B = number(1, 8), T = number(2, 1024), C = number(3, 768), V = number(4, 50257);
     const bool small = int64_t(B) * T < 4096;  // a test of this program, not of a GPU
     CHECK(cuda_device_count() > 0, Exit::Usage, "no GPU can be used", cuda_absence());
-    CHECK(B > 0 && T > 0 && C > 0 && C % 64 == 0, Exit::Usage, "bad sizes", "",
-          "B T C, C a multiple of 64");
+    CHECK(B > 0 && T > 0 && C > 0 && C % 64 == 0 && V > 0, Exit::Usage, "bad sizes", "",
+          "B T C V, C a multiple of 64");
 
     const StreamOwner<CudaStream> stream;
     Bench b{Memory<CudaStream>(stream.get()), stream.get(), small ? 1 : 20};
     const int64_t N = int64_t(B) * T;
     Ring ring(b.memory, small ? int64_t(256) << 20 : int64_t(4) << 30);
     const size_t scratch =
-        std::max({matmul_workspace_bytes(int(N), C, 50304, b.s),
+        std::max({matmul_workspace_bytes(int(N), C, vocab_padded(V), b.s),
                   attention_backward_workspace_bytes(B, T, C / 64, C / 64, 64, b.s),
                   layernorm_backward_workspace_bytes(int(N), C, b.s),
-                  embedding_backward_workspace_bytes(B, T, C, 50257, b.s)});
+                  embedding_backward_workspace_bytes(B, T, C, V, b.s)});
     const Workspace ws = b.memory.workspace("ops", scratch);
     std::vector<int> ids(static_cast<size_t>(N));
-    for (size_t i = 0; i < ids.size(); i++) ids[i] = int(random_bits(1, 2, i) % 50257);
+    for (size_t i = 0; i < ids.size(); i++) ids[i] = int(random_bits(1, 2, i) % unsigned(V));
     int* tokens = b.memory.get<int>("bench", "tokens", N);
     memory_from_host(tokens, ids.data(), ids.size() * sizeof(int), b.s);
 
     ceilings(b, ring, small ? 1 << 20 : 512 << 20, small ? 128 : 8192, ws);
-    memory_bound(b, ring, B, T, C, ws, tokens, tokens);
-    compute_bound(b, ring, B, T, C, ws);
+    memory_bound(b, ring, B, T, C, V, ws, tokens);
+    compute_bound(b, ring, B, T, C, vocab_padded(V), ws);
     return 0;
 } catch (const Error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());

@@ -146,6 +146,22 @@ TYPED_TEST(shards, ten_steps_leave_the_state_of_the_cpu) {
     }
 }
 
+// Without a gradient a step is decay alone: lr * decay of a matrix, nothing of a vector.
+TYPED_TEST(shards, matrices_decay_and_vectors_do_not) {
+    typename TestFixture::Mine mine(config_of(1));
+    const std::vector<float> start = mine.state();
+    mine.shards.clip(1, mine.loss);
+    mine.shards.step({0.05f, 0.9f, 0.95f, 1e-8f, 0.1f, 1});
+    mine.shards.state_to_host();
+    size_t at = 0;
+    for (const TensorSlice& t : mine.shards.master_slices())
+        for (int64_t i = 0; i < t.count; i++, at++)
+            // One rounding of the result, and those of the far smaller decay.
+            ASSERT_NEAR(t.data[i], start[at] * (t.tensor->decay ? 1 - 0.05 * 0.1 : 1.0),
+                        0x1p-23 * std::abs(start[at]))
+                << t.tensor->name;
+}
+
 TYPED_TEST(shards, parameters_are_the_masters_rounded) {
     using Elem = typename TestFixture::Elem;
     typename TestFixture::Mine mine(config_of(3));
@@ -262,5 +278,18 @@ TEST(shards_bf16, rounding_by_chance_is_unbiased_and_a_function_of_the_step) {
     const double n = double(kTrials) * double(t.count);
     EXPECT_LT(std::abs(bias / n), 5 * 0.5 / std::sqrt(n));
     EXPECT_NEAR(deviation / n, 1.0 / 6, 0.02);  // the mean of f (1 - f)
+
+    // A quarter of the way up: equal values of two tensors are rounded up independently, one in
+    // four.
+    for (TensorSlice& s : mine.shards.master_slices()) std::fill_n(s.data, s.count, 1 + 0x1p-9f);
+    mine.shards.state_from_host(1);
+    const std::vector<bf16> p = mine.params();
+    int ups = 0, equal = 0;
+    for (int64_t i = 0; i < 111; i++) {
+        ups += to_float(p[size_t(i)]) > 1;
+        equal += p[size_t(i)].bits == p[size_t(offset + i)].bits;
+    }
+    EXPECT_NEAR(ups, 111 * 0.25, 5 * std::sqrt(111 * 3.0 / 16));
+    EXPECT_NEAR(equal, 111 * 0.625, 5 * std::sqrt(111 * 0.625 * 0.375));
 }
 #endif
