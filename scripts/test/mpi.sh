@@ -7,14 +7,13 @@ launch() {
     mpirun -np "$ranks" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "$@"
 }
 
-# Each rank notes its exit code in $work/code.RANK. mpirun ends the others by SIGTERM when one is gone:
-# the shell around a rank must survive that to take the note.
-codes() {  # a wait that a signal ends returns the signal's number, so the last one counts
+# Each rank notes its exit code in $work/code.RANK. mpirun ends the others by SIGTERM when one is gone: the
+# shell around a rank, and the rank itself, do without it.
+codes() {
     local ranks=$1; shift
     rm -f "$work"/code.*
-    launch "$ranks" bash -c 'trap : TERM; "${@:2}" & while wait $!; kill -0 $! 2> /dev/null; do :; done
-        wait $!; code=$?
-        echo $code > "$1/code.$OMPI_COMM_WORLD_RANK"; exit $code' _ "$work" "$@"
+    launch "$ranks" bash -c 'trap "" TERM; "${@:2}"; code=$?; echo $code > "$1/code.$OMPI_COMM_WORLD_RANK"; exit $code' \
+        _ "$work" "$@"
 }
 same_codes() {  # NAME CODE RANKS
     local found
