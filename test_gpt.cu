@@ -424,14 +424,15 @@ TYPED_TEST(gpt_cuda, a_checkpoint_travels_between_devices) {
         meta.run_id = "test", meta.step = 1;
         Saves saves;
         std::filesystem::create_directories(dir + name);
-        const SaveResult r = checkpoint_save(
-            dir + name, meta, state_pieces(model.shards, Groups::All), *model.comm, saves);
+        const SaveResult r = checkpoint_save(dir + name, meta,
+                                             state_pieces(model.shards, Groups::All, Pieces::Owned),
+                                             *model.comm, saves);
         EXPECT_TRUE(r.ok) << r.reason;
         return r.state;
     };
     const auto load = [&](auto& model, const std::string& name, int64_t updates) {
         checkpoint_read(checkpoint_open(dir + name, *model.comm),
-                        state_pieces(model.shards, Groups::All), *model.comm);
+                        state_pieces(model.shards, Groups::All, Pieces::Held), *model.comm);
         model.shards.state_from_host(updates);
     };
     const AdamW hyper{0.02f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
@@ -464,7 +465,7 @@ TYPED_TEST(gpt_cuda, the_plan_equals_what_a_run_allocates) {
             opt.batch_tokens = int64_t(accumulate) * 2 * 33;
             opt.sample_every = 10, opt.prompt = "abc";
             options_derive(opt, cfg.max_T, 1);
-            const MemoryPlan plan = plan_memory(opt, cfg, world);
+            const MemoryPlan plan = plan_memory(opt, cfg);
 
             const CudaStream s;
             const size_t device = memory_in_use(s), host = memory_in_use(CpuStream{});
