@@ -98,6 +98,7 @@ bool ordered(const Stamp& a, bool shared) {
 Stamp merged(const Stamp& old, const Stamp& now) {
     Stamp m = now;
     m.flags |= old.flags & (kManyWarps | kManyBlocks);
+    if (!(old.flags & kAtomic)) m.flags &= uint8_t(~kAtomic);
     if (old.serial != now.serial)
         m.flags |= kManyBlocks;
     else if (old.warp != now.warp)
@@ -144,7 +145,7 @@ void check_cell(const Event& e, Cell& c) {
     if (!load) conflict(c.read, "RACE (write after read)");
 
     if (load) {
-        const Stamp now = stamp_now(e, 0);
+        const Stamp now = stamp_now(e, atomic ? kAtomic : 0);
         c.read = ordered(c.read, e.shared) ? now : merged(c.read, now);
     } else {
         c.write = stamp_now(

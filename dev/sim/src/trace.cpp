@@ -124,21 +124,30 @@ uintptr_t site_pc(uint16_t number) {
     return sites()[number];
 }
 
+// A report uses std::string, of which the linker may have picked the instrumented instance.
+static bool reporting = false;
+
 void trace_report(const char* what, const Event& e, uintptr_t other, const std::string& detail) {
+    if (reporting) return;
+    reporting = true;
     static auto* const seen = new std::set<std::pair<uintptr_t, uintptr_t>>;
     static const bool registered = atexit(at_end) == 0;
     (void)registered;
-    if (!seen->insert({e.site.pc, other}).second) return;
+    if (!seen->insert({e.site.pc, other}).second) {
+        reporting = false;
+        return;
+    }
     counter_store().reports++;
     fprintf(stderr, "==cusim== %s: %s\n", what, name_of(e).c_str());
     if (e.site.pc) fprintf(stderr, "  at %s\n", source_line(e.site.pc).c_str());
     if (other) fprintf(stderr, "  against %s\n", source_line(other).c_str());
     if (!detail.empty()) fprintf(stderr, "  %s\n", detail.c_str());
     report_place();
+    reporting = false;
 }
 
 void trace_access(const void* p, unsigned bytes, Access kind, const void* pc) {
-    if (!block.current || !pthread_equal(pthread_self(), kernel_thread)) return;
+    if (reporting || !block.current || !pthread_equal(pthread_self(), kernel_thread)) return;
     Event e{};
     e.p = static_cast<const char*>(p);
     e.bytes = bytes;
