@@ -257,3 +257,49 @@ TEST(layouts, a_rank_sends_what_the_formulas_say) {
             }
     }
 }
+
+// One rank's gradient element is no number, or no fixed point could hold it, or each rank's part is
+// in range but their sum would not be: no rank updates anything.
+TEST(layouts, what_one_rank_cannot_add_is_skipped_by_all) {
+    for (int zero : {0, 1, 2, 3})
+        for (const float bad : {std::nanf(""), HUGE_VALF, 1e30f, 1e5f}) {
+            const bool everywhere = bad == 1e5f;  // eight times 1e5 exceeds 2^19
+            const Layout l{8, zero, 1024.};
+            EXPECT_TRUE(on_ranks(l.ranks, [&](Comm& comm) {
+                Memory<CpuStream> memory{CpuStream{}};
+                Shards<float, CpuStream> shards(param_layout(toy_config()), shards_config(l), comm,
+                                                memory);
+                auto* loss = memory.get<FixedSum>("test", "loss", 1);
+                for (const TensorSlice& s : shards.master_slices())
+                    param_init(s.data, *s.tensor, s.first, s.count, 1);
+                shards.state_from_host(0);
+                const auto hash = [&] {
+                    TensorHash h;
+                    for (const TensorSlice& s : shards.master_slices())
+                        h.add(tensor_hash(s.data, size_t(s.count), uint64_t(s.first)));
+                    return h;
+                };
+                const TensorHash before = hash();
+                for (int step = 0; step < 2; step++) {  // the second one is sound
+                    for (int m = 0; m < kMicroBatches / l.ranks; m++)
+                        for (int b = shards.layout().head(); b >= 0; b--) {
+                            float* g = shards.grads_acquire(b);
+                            g[0] += 0.01f;
+                            if (step == 0 && b == 1 && m == 1 && (everywhere || comm.rank() == 1))
+                                g[3] += bad;
+                            shards.grads_release(b);
+                        }
+                    shards.reduce();
+                    shards.clip(1, loss);
+                    shards.step({1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 1});
+                    shards.gather();
+                    if (step == 0) {
+                        EXPECT_TRUE(std::isnan(shards.norm())) << l.text() << ", " << bad;
+                        EXPECT_EQ(hash(), before) << l.text() << ", " << bad;
+                    } else {
+                        EXPECT_GT(shards.norm(), 0) << l.text() << ", " << bad;
+                    }
+                }
+            }));
+        }
+}
