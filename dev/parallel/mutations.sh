@@ -43,7 +43,7 @@ mutate "stage 2 does not wait for a block"   $shards 's/queue_\.wait\(grad_ticke
 mutate "stage 1 sums stay"                   $shards 's/memory_zero\(sums_, .*/;/'
 mutate "norm of held, not of owned"          $shards 's/for \(const Range& r : owned_\)/for (const Range\& r : held_)/'
 mutate "norm is not summed over ranks"       $shards 's/fixed_sum_all_reduce\(square_sum_, dp_\);//'
-mutate "sums of ranks may wrap"              $shards 's/^ +fixed_check\(.*\);$//'
+mutate "sums of ranks may wrap"              $shards 's/^ +fixed_check\(.*\);$/;/'
 mutate "the range flag stays on its rank"    $shards 's/dp_\.all_reduce\(static_cast<void\*>\(bad_\).*//'
 mutate "loss is not summed over ranks"       $shards 's/fixed_sum_all_reduce\(loss, dp_\);//'
 mutate "parameters are not gathered"         $shards 's/if \(!state_sliced\(\) \|\| params_sliced\(\)\) return;/return;/'
