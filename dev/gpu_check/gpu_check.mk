@@ -12,9 +12,9 @@ $(BUILD)/sim/kernels: $$(call sim_objects,dev/gpu_check/kernels.cu) $$(SIM_RUNTI
 -include $(KERNELS_OBJ:.o=.d)
 
 # What make test runs of the whole trainer in the simulator: test_gpt, and by
-# scripts/test/cuda_test.sh train_gpt in three modes.
+# scripts/test/cuda_test.sh train_gpt, plain and in mode trace; make test-deep also with sanitizers.
 TEST_BINS += $(BUILD)/sim/test_gpt
 test-programs: $(BUILD)/sim/train_gpt $(BUILD)/sim/kernels $(BUILD)/sim-trace/train_gpt \
-               $(BUILD)/sim-aubsan/train_gpt
+               $(if $(TEST_DEEP),$(BUILD)/sim-aubsan/train_gpt)
 $(BUILD)/sim-%/train_gpt: FORCE | $(BUILD)/sim-%/kernel_tests $(BUILD)/sim/train_gpt
 	@$(MAKE) --no-print-directory SIM_MODE=$* $@

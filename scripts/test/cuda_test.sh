@@ -109,7 +109,7 @@ for mode in trace aubsan; do
             "$program" "${toy[@]}" --steps 3 --dtype bf16 --device cuda --out "$work/eyes" --sample-every 2 --sample-tokens 2
         same "same bits in mode $mode" "$work/eyes" 3 "$work/bf16" 3
     else
-        skip "a run in mode $mode" "no $program"
+        skip "a run in mode $mode" "no $program; make test-deep builds it"
     fi
 done
 
