@@ -60,7 +60,7 @@ endif
 
 # What make test builds and runs: kernel_tests in the first modes, the planted faults in all. Each
 # mode is a make of its own, because all its variables differ.
-SIM_TEST_MODES  := plain trace $(if $(and $(TEST_DEEP),$(shell command -v clang++)),tsan)
+SIM_TEST_MODES  := plain aubsan trace $(if $(and $(TEST_DEEP),$(shell command -v clang++)),tsan)
 SIM_FAULT_MODES := plain aubsan trace $(if $(shell command -v clang++),tsan)
 sim_dir       = $(BUILD)/sim$(if $(filter-out plain,$(1)),-$(1))
 sim_programs  = $(call sim_dir,$(1))/faults $(if $(filter $(1),$(SIM_TEST_MODES)),$(call sim_dir,$(1))/kernel_tests)

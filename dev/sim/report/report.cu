@@ -10,15 +10,14 @@ int main(int argc, char** argv) {
         return 2;
     }
     const std::vector<Cost> costs = measure_costs(argc > 1 ? argv[1] : "", 768);
-    printf("| %-28s | %-4s | %-8s | %-7s | %-9s | %-7s | %-9s |\n", "op", "type", "MB moved",
-           "/ least", "requested", "sectors", "conflicts");
-    printf("| %-28s | %-4s | %-8s | %-7s | %-9s | %-7s | %-9s |\n", "", "", "", "", "/ least",
-           "used", "/ access");
-    printf("|---|---|---|---|---|---|---|\n");
+    printf(
+        "| %-28s | %-4s | MB moved | moved / least | requested / least | sectors used | "
+        "conflicts / access |\n|---|---|---|---|---|---|---|\n",
+        "op", "type");
     std::string notes;
     for (const Cost& c : costs) {
         const cusim::KernelCounters& k = c.counted;
-        printf("| %-28s | %-4s | %8.3f | %6.3f%c | %9.3f | %6.1f%% | %9.3f |\n", c.op.c_str(),
+        printf("| %-28s | %-4s | %8.3f | %12.3f%c | %17.3f | %11.1f%% | %18.3f |\n", c.op.c_str(),
                c.type.c_str(), double(k.moved()) / 1e6, c.moved_over_least(),
                c.goal.why.empty() ? ' ' : '*',
                double(k.read_requested + k.written_requested) / c.least,
