@@ -16,5 +16,5 @@ $(BUILD)/sim/kernels: $$(call sim_objects,dev/gpu_check/kernels.cu) $$(SIM_RUNTI
 TEST_BINS += $(BUILD)/sim/test_gpt
 test-programs: $(BUILD)/sim/train_gpt $(BUILD)/sim/kernels $(BUILD)/sim-trace/train_gpt \
                $(if $(TEST_DEEP),$(BUILD)/sim-aubsan/train_gpt)
-$(BUILD)/sim-%/train_gpt: FORCE | $(BUILD)/sim-%/kernel_tests $(BUILD)/sim/train_gpt
+$(BUILD)/sim-%/train_gpt: FORCE | $(BUILD)/sim-%/faults $(BUILD)/sim/train_gpt
 	@$(MAKE) --no-print-directory SIM_MODE=$* $@
