@@ -34,9 +34,7 @@ Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& conf
       // keep.
       queue_(config.overlap && dp.size() > 1 && kStateOnHost && !config.inference) {
     if (config_.inference) config_.zero = 0;
-    // What is sent: fixed point where whole sums meet, else fp32.
-    const int width = fixed_point() && !grads_sliced() ? sizeof(int64_t) : sizeof(float);
-    slicing_ = slicing(layout_, dp.size(), grads_sliced(), config.bucket_bytes, width);
+    slicing_ = shards_slicing(layout_, config_, dp.size());
     owned_ = owned_ranges(slicing_, dp.rank());
     held_ = state_sliced() ? owned_ : std::vector<Range>{{0, layout_.size, 0}};
 

@@ -1,33 +1,31 @@
-// llmc/parallel/shards.h: who holds which slice of parameters, gradients and
-// optimizer state, and when the slices meet.
+// llmc/parallel/shards.h: who holds which slice of parameters, gradients and optimizer state, and
+// when the slices meet.
 //
-// The training loop sees four calls: reduce, clip, step, gather. The layer loop
-// sees two pairs: params_acquire / params_release around the use of a block's
-// parameters, and grads_acquire / grads_release around the writing of its
-// gradients.
+// The training loop sees four calls: reduce, clip, step, gather. The layer loop sees two pairs:
+// params_acquire / params_release around the use of a block's parameters, and grads_acquire /
+// grads_release around the writing of its gradients.
 //
-// ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054) says what is sliced over the
-// dp ranks; slicing.h says how. One rank holds everything, whatever the stage.
+// ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054) says what is sliced over the dp ranks; slicing.h
+// says how. One rank holds everything, whatever the stage.
 //
-//   stage  a rank holds       gradients meet                         parameters
-//   meet 0      all                all-reduce, last micro-batch never: all
-//   update all 1      moments 1/N        reduce-scatter, last micro-batch after
-//   the step 2      gradients 1/N too  scatter to the owner, every one after
-//   the step 3      parameters 1/N too the same block by block, before each use
+// clang-format off
+//   stage  a rank holds         gradients meet                      parameters meet
+//   0      all                  all-reduce, last micro-batch        never: all update all
+//   1      moments 1/N          reduce-scatter, last micro-batch    after the step
+//   2      gradients 1/N too    scatter to the owner, every one     after the step
+//   3      parameters 1/N too   the same                            block by block, before each use
+// clang-format on
 //
-// Communication of gradients runs behind backward (comm_queue.h), bucket by
-// bucket, each as soon as its gradients are complete; stage 3 gathers the next
-// block while this one computes.
+// Communication of gradients runs behind backward (comm_queue.h), bucket by bucket, each as soon as
+// its gradients are complete; stage 3 gathers the next block while this one computes.
 //
-// Reduction::Canonical gives the same bits for every number of ranks and every
-// order of micro-batches: each micro-batch's gradient becomes fixed point and
-// is added as integers (llmc/ops/reduce_sums.h). A step of a single micro-batch
-// has nothing to add and stays in fp32. Reduction::Fast adds in fp32, in
-// whatever order.
+// Reduction::Canonical gives the same bits for every number of ranks and every order of
+// micro-batches: each micro-batch's gradient becomes fixed point and is added as integers
+// (llmc/ops/reduce_sums.h). A step of a single micro-batch has nothing to add and stays in fp32.
+// Reduction::Fast adds in fp32, in whatever order.
 //
-// On CUDA a model in bf16 has its parameters twice: fp32 masters, which the
-// optimizer updates, and their rounded copy, which the layers read. Gradients
-// are fp32 everywhere.
+// On CUDA a model in bf16 has its parameters twice: fp32 masters, which the optimizer updates, and
+// their rounded copy, which the layers read. Gradients are fp32 everywhere.
 #pragma once
 #include <array>
 #include <map>
@@ -53,9 +51,8 @@ struct ShardsConfig {
     double bucket_bytes = 25e6;
     bool overlap = true;     // communicate behind backward
     bool inference = false;  // parameters alone: no gradients, no optimizer state, no slices
-    // How a bf16 copy is rounded: to nearest, or up or down by chance, so that
-    // the mean is right; the chance is a function of (seed, tensor, element,
-    // update).
+    // How a bf16 copy is rounded: to nearest, or up or down by chance, so that the mean is right;
+    // the chance is a function of (seed, tensor, element, update).
     bool stochastic_rounding = false;
     uint64_t seed = 0;
 };
@@ -66,20 +63,19 @@ inline bool shards_fixed_point(const ShardsConfig& c) {
 // The slices that a run of so many ranks has.
 Slicing shards_slicing(const ParamLayout& layout, const ShardsConfig& config, int ranks);
 
-// Elements first .. first+count of the tensor lie at `data` in this rank's host
-// memory.
+// Elements first .. first+count of the tensor lie at `data` in this rank's host memory.
 struct TensorSlice {
     const ParamTensor* tensor;
     int64_t first, count;
     float* data;
 };
 
-// Held: everything this rank has, to be filled. Owned: over all ranks each
-// element once, to be saved.
+// Held: everything this rank has, to be filled. Owned: over all ranks each element once, to be
+// saved.
 enum class Pieces { Held, Owned };
 
-// total = sum over ranks: limbs are integers, so any collective adds them
-// exactly. total lies in the memory that comm works on.
+// total = sum over ranks: limbs are integers, so any collective adds them exactly. total lies in
+// the memory that comm works on.
 void fixed_sum_all_reduce(FixedSum* total, Comm& comm);
 
 template <class Elem, class Stream>
@@ -89,45 +85,42 @@ class Shards {
     Shards(const Shards&) = delete;
     Shards& operator=(const Shards&) = delete;
 
-    // ---- around the use of a block's parameters; the pointer is valid until the
-    // release A block may be acquired again before it is released. All ranks
-    // acquire the same blocks in the same order.
+    // ---- around the use of a block's parameters; the pointer is valid until the release
+    // A block may be acquired again before it is released. All ranks acquire the same blocks in the
+    // same order.
     Elem* params_acquire(int block);
     void params_release(int block);
 
     // ---- around the writing of a block's gradients, which are always +=
-    // A block may be acquired more than once in a micro-batch (a tied head writes
-    // into the embedding's gradient); it is released once, when all its gradients
-    // are in. Blocks are released from the last to the first.
+    // A block may be acquired more than once in a micro-batch (a tied head writes into the
+    // embedding's gradient); it is released once, when all its gradients are in. Blocks are
+    // released from the last to the first.
     float* grads_acquire(int block);
     void grads_release(int block);
 
-    // ---- once a step, in this order; on CUDA all of it is queued, only norm()
-    // waits The owner of each slice gets its sum over all ranks and
-    // micro-batches.
+    // ---- once a step, in this order; on CUDA all of it is queued, only norm() waits
+    // The owner of each slice gets its sum over all ranks and micro-batches.
     void reduce();
-    // The 2-norm of the whole gradient, from exact sums of squares of chunks: the
-    // same bits on every rank and layout. The update will take the gradient times
-    // min(1, most / norm), or be skipped where the norm or the loss is not finite
-    // (llmc/ops/clip.h). The loss, of this rank's micro-batches on entry, is that
-    // of all ranks on return.
+    // The 2-norm of the whole gradient, from exact sums of squares of chunks: the same bits on
+    // every rank and layout. The update will take the gradient times min(1, most / norm), or be
+    // skipped where the norm or the loss is not finite (llmc/ops/clip.h). The loss, of this rank's
+    // micro-batches on entry, is that of all ranks on return.
     void clip(double most, FixedSum* loss);
     // The coming update is skipped in any case.
     void skip();
-    // One AdamW step on this rank's slices; matrices decay. The gradients are
-    // zero afterwards.
+    // One AdamW step on this rank's slices; matrices decay. The gradients are zero afterwards.
     void step(AdamW hyper);
     // Every rank gets the parameters that it will need.
     void gather();
-    // What the last clip() found: NaN when an element is not finite or out of the
-    // fixed-point range.
+    // What the last clip() found: NaN when an element is not finite or out of the fixed-point
+    // range.
     float norm();
 
-    // ---- the state as named pieces of host memory, for initialisation and
-    // checkpoints On the CPU the pieces are the state itself. On CUDA they are a
-    // copy: state_to_host() comes before reading them. state_from_host() comes
-    // after writing them, on any backend and on all ranks, with the number of
-    // updates behind the state (it decides the rounding of bf16 parameters).
+    // ---- the state as named pieces of host memory, for initialisation and checkpoints
+    // On the CPU the pieces are the state itself. On CUDA they are a copy: state_to_host() comes
+    // before reading them. state_from_host() comes after writing them, on any backend and on all
+    // ranks, with the number of updates behind the state (it decides the rounding of bf16
+    // parameters).
     std::vector<TensorSlice> master_slices(Pieces which = Pieces::Held);  // what is updated, fp32
     std::vector<TensorSlice> moment_m_slices(Pieces which = Pieces::Held);
     std::vector<TensorSlice> moment_v_slices(Pieces which = Pieces::Held);
@@ -135,8 +128,7 @@ class Shards {
     void state_from_host(int64_t updates);
 
     const ParamLayout& layout() const { return layout_; }
-    // Of the communication since the last call: how long it took, how long it was
-    // waited for.
+    // Of the communication since the last call: how long it took, how long it was waited for.
     CommQueue::Times take_comm_times() { return queue_.take_times(); }
 
   private:
@@ -185,8 +177,7 @@ class Shards {
     Comm& dp_;
     Stream stream_;
     Slicing slicing_;
-    std::vector<Range> held_,
-        owned_;  // what this rank updates; its share of the whole
+    std::vector<Range> held_, owned_;  // what this rank updates; its share of the whole
 
     Elem* params_;              // (whole or slices)  what the layers read
     float* masters_ = nullptr;  // (whole or slices)  what the optimizer updates; params_ in fp32
