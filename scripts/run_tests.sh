@@ -18,6 +18,10 @@ mapfile -t shell_tests < <(ls scripts/test/*_test.sh dev/*/*_test.sh data/*_test
 
 logs=$BUILD/test-logs
 mkdir -p "$logs"
+# GoogleTest's place for files: one of this run's own, so that two runs on a machine do not meet.
+TEST_TMPDIR=$(mktemp -d)
+export TEST_TMPDIR
+trap 'rm -rf "$TEST_TMPDIR"' EXIT
 : > "$logs/summary"
 for test in "${programs[@]}" "${shell_tests[@]}"; do
     log=$logs/${test//\//-}.log
