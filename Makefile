@@ -80,10 +80,11 @@ $(BUILD)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 
 # What --version says. Only version.o depends on it, so a commit rebuilds one file.
+FACT_FLAGS := $(CXXFLAGS)
 GIT := $(shell git describe --always --dirty --tags 2>/dev/null || echo unknown)
 $(BUILD)/build_facts.h: FORCE
 	@mkdir -p $(@D)
-	@{ echo '#define LLMC_GIT "$(GIT)"'; echo '#define LLMC_FLAGS "$(CXXFLAGS)"'; \
+	@{ echo '#define LLMC_GIT "$(GIT)"'; echo '#define LLMC_FLAGS "$(FACT_FLAGS)"'; \
 	   echo '#define LLMC_MPI_FOUND "$(MPI_FOUND)"'; } > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 %/llmc/train/version.o: CPPFLAGS += -I$(BUILD)
