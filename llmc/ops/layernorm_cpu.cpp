@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "llmc/core/phase.h"
+#include "llmc/ops/row_blocks.h"
 
 // y = (x - mean) * rstd * w + b for one row. The variance is summed from the deviations, which
 // loses nothing when the mean is large.
@@ -50,16 +51,8 @@ void residual_layernorm_forward(float* residual, float* y, float* mean, float* r
 }
 
 // ---- backward
-// At most 64 blocks of at least 16 rows.
-static int rows_in_block(int N) {
-    return std::max(16, (N + 63) / 64);
-}
-static int block_count(int N) {
-    return (N + rows_in_block(N) - 1) / rows_in_block(N);
-}
-
 size_t layernorm_backward_workspace_bytes(int N, int C, CpuStream) {
-    return size_t(block_count(N)) * 2 * size_t(C) * sizeof(float);
+    return size_t(row_blocks(N)) * 2 * size_t(C) * sizeof(float);
 }
 
 // One row: dx = (or +=) rstd * (g - mean(g) - xhat * mean(g * xhat)), and this row's share of dw,
@@ -89,7 +82,7 @@ template <bool kAdd>
 static void backward_rows(float* dx, float* dw, float* db, const float* dy, const float* x,
                           const float* w, const float* mean, const float* rstd, int N, int C,
                           Workspace ws) {
-    const int rows = rows_in_block(N), blocks = block_count(N);
+    const int rows = rows_in_block(N), blocks = row_blocks(N);
     assert(ws.bytes >= layernorm_backward_workspace_bytes(N, C, CpuStream{}));
     float* const partial = static_cast<float*>(ws.data);  // (blocks, 2, C)
 #pragma omp parallel

@@ -1,32 +1,13 @@
 // layernorm.h on CUDA against the CPU.
 #include "llmc/ops/layernorm.h"
 
-#include "llmc/ops/cuda_test.cuh"
+#include "llmc/ops/norm_cuda_test.cuh"
 
 template <class Elem>
 struct layernorm_cuda : testing::Test {};
 TYPED_TEST_SUITE(layernorm_cuda, ElemTypes);
 
 namespace {
-
-constexpr float kNormEps = 1e-5f;
-
-// Odd, shorter than a packet, ragged behind packets, aligned, GPT-2's; rows fewer and more than a
-// block's warps, and more than all blocks take in one round.
-struct Size {
-    int N, C;
-};
-std::vector<Size> sizes() {
-    std::vector<Size> all = {{1, 1}, {3, 7}, {17, 64}, {9, 250}, {33, 256}, {5, 768}, {2060, 16}};
-    if (std::getenv("TEST_DEEP")) all.insert(all.end(), {{1024, 768}, {300, 1600}, {130, 4096}});
-    return all;
-}
-
-// Longest chain of additions in a row sum: C / 32 by a lane, then five by the butterfly; on the CPU
-// at most C. Both errors together, relative to the sum of magnitudes.
-double chain(int C) {
-    return (2 + C + C / 32.0 + 5) * kEps;
-}
 
 struct Saved {
     Floats mean, rstd;
@@ -46,7 +27,7 @@ struct Inputs {
 
 TYPED_TEST(layernorm_cuda, forward_agrees_with_the_cpu) {
     using Elem = TypeParam;
-    for (const auto [N, C] : sizes())
+    for (const auto [N, C] : norm_sizes())
         for (size_t shift : {0, 1}) {
             SCOPED_TRACE(str("N ", N, ", C ", C, ", shifted by ", shift));
             const size_t n = size_t(N) * C;
@@ -87,7 +68,7 @@ TYPED_TEST(layernorm_cuda, forward_agrees_with_the_cpu) {
 // The fused op is its parts: the rounded sum, then the norm of that. In place as well.
 TYPED_TEST(layernorm_cuda, residual_forward_equals_its_parts) {
     using Elem = TypeParam;
-    for (const auto [N, C] : sizes()) {
+    for (const auto [N, C] : norm_sizes()) {
         SCOPED_TRACE(str("N ", N, ", C ", C));
         const size_t n = size_t(N) * C;
         const Inputs<Elem> in(N, C);
@@ -112,7 +93,7 @@ TYPED_TEST(layernorm_cuda, residual_forward_equals_its_parts) {
 
 TYPED_TEST(layernorm_cuda, backward_agrees_with_the_cpu) {
     using Elem = TypeParam;
-    for (const auto [N, C] : sizes())
+    for (const auto [N, C] : norm_sizes())
         for (size_t shift : {0, 1}) {
             SCOPED_TRACE(str("N ", N, ", C ", C, ", shifted by ", shift));
             const size_t n = size_t(N) * C;

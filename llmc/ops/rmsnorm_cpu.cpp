@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "llmc/core/phase.h"
+#include "llmc/ops/row_blocks.h"
 
 static float normalise_row(float* y, const float* x, const float* w, int C, float eps) {
     float squares = 0.f;
@@ -40,16 +41,8 @@ void residual_rmsnorm_forward(float* residual, float* y, float* rstd, const floa
 }
 
 // ---- backward
-// At most 64 blocks of at least 16 rows.
-static int rows_in_block(int N) {
-    return std::max(16, (N + 63) / 64);
-}
-static int block_count(int N) {
-    return (N + rows_in_block(N) - 1) / rows_in_block(N);
-}
-
 size_t rmsnorm_backward_workspace_bytes(int N, int C, CpuStream) {
-    return size_t(block_count(N)) * size_t(C) * sizeof(float);
+    return size_t(row_blocks(N)) * size_t(C) * sizeof(float);
 }
 
 // One row: dx = (or +=) rstd * (g - xhat * mean(g * xhat)), and this row's share of dw.
@@ -74,7 +67,7 @@ static void backward_row(float* dx, float* dw, const float* dy, const float* x, 
 template <bool kAdd>
 static void backward_rows(float* dx, float* dw, const float* dy, const float* x, const float* w,
                           const float* rstd, int N, int C, Workspace ws) {
-    const int rows = rows_in_block(N), blocks = block_count(N);
+    const int rows = rows_in_block(N), blocks = row_blocks(N);
     assert(ws.bytes >= rmsnorm_backward_workspace_bytes(N, C, CpuStream{}));
     float* const partial = static_cast<float*>(ws.data);  // (blocks, C)
 #pragma omp parallel

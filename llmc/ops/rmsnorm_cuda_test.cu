@@ -1,36 +1,15 @@
 // rmsnorm.h on CUDA against the CPU.
 #include "llmc/ops/rmsnorm.h"
 
-#include "llmc/ops/cuda_test.cuh"
+#include "llmc/ops/norm_cuda_test.cuh"
 
 template <class Elem>
 struct rmsnorm_cuda : testing::Test {};
 TYPED_TEST_SUITE(rmsnorm_cuda, ElemTypes);
 
-namespace {
-
-constexpr float kNormEps = 1e-5f;
-
-struct Size {
-    int N, C;
-};
-std::vector<Size> sizes() {
-    std::vector<Size> all = {{1, 1}, {3, 7}, {17, 64}, {9, 250}, {33, 256}, {5, 768}, {2060, 16}};
-    if (std::getenv("TEST_DEEP")) all.insert(all.end(), {{300, 2048}, {130, 4096}});
-    return all;
-}
-
-// Longest chain of additions in a row sum: C / 32 by a lane, then five by the butterfly; on the CPU
-// at most C. Both errors together, relative to the sum of magnitudes.
-double chain(int C) {
-    return (2 + C + C / 32.0 + 5) * kEps;
-}
-
-}  // namespace
-
 TYPED_TEST(rmsnorm_cuda, agrees_with_the_cpu) {
     using Elem = TypeParam;
-    for (const auto [N, C] : sizes())
+    for (const auto [N, C] : norm_sizes())
         for (size_t shift : {0, 1}) {
             SCOPED_TRACE(str("N ", N, ", C ", C, ", shifted by ", shift));
             const size_t n = size_t(N) * C;

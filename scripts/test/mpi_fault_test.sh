@@ -9,7 +9,7 @@ if ! command -v mpirun > /dev/null; then skip "faults of ranks" "no mpirun here"
 if "$train_gpt" --version | grep -q '^MPI *no'; then skip "faults of ranks" "built without MPI"; exit; fi
 . scripts/test/mpi.sh
 
-toy_data
+toy_ranks
 toy+=(--val-every 0)
 short=("${toy[@]}" --steps 250)
 "$train_gpt" "${short[@]}" --out "$work/one" --save-every 0 > "$work/out" 2>&1 || { cat "$work/out"; not_ok "one rank"; }

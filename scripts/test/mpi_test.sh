@@ -13,7 +13,7 @@ expect "selftest-comm" 0 "values: right" "all-reduce, the library's" -- launch 2
 expect "selftest-comm on 5 ranks" 0 "values: right" -- launch 5 "$train_gpt" selftest-comm --max-mb 0
 expect "selftest-comm on one" 0 "values: right" "not started by mpirun" -- "$train_gpt" selftest-comm
 
-toy_data
+toy_ranks
 toy+=(--steps 20 --val-every 10 --val-batches 2)
 is "one rank, 12 micro-batches a step" "$train_gpt" "${toy[@]}" --out "$work/one" --save-every 10
 final=$(state "$work/one")

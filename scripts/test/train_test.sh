@@ -2,24 +2,12 @@
 # A run that was stopped and resumed is the run that was not: same log, same state, for every step
 # and every signal. And what a run refuses to start with.
 . scripts/test/tap.sh
+. scripts/test/toy.sh
 export OMP_WAIT_POLICY=passive
 train_gpt=${TRAIN_GPT:-build/train_gpt}
 
-# ---- a toy: all sizes odd or prime, text from a script, shards of unequal size
-cat > "$work/toy.json" << 'EOF'
-{"model_type": "gpt2", "n_layer": 2, "n_head": 3, "n_embd": 15, "n_inner": 23,
- "vocab_size": 257, "n_positions": 37}
-EOF
-for i in $(seq 1 1500); do echo "line $i of $((i * i % 997)) and $((i * 7919 % 10007))"; done > "$work/text"
-is "tokenize" "$train_gpt" tokenize "$work/text" --tokenizer byte --out "$work/d" \
-    --val-fraction 0.1 --shard-tokens 11003
-toy=(--model "$work/toy.json" --data "$work/d_train_*.bin" --val-data "$work/d_val_*.bin"
-    --steps 60 --seq-len 31 --micro-batch 3 --batch-tokens 186 --warmup-steps 7 --lr 3e-3
-    --val-every 20 --val-batches 2 --threads 1)
-
-# What must not depend on where a run was interrupted: all lines but the events, without times.
-history() { grep -v '"event"' "$1/log.jsonl" | sed -E 's/"(ms|tokens_per_s)":[^,]*,//g' | sort -t: -k2n -s; }
-state() { "$train_gpt" verify "$1"; }
+toy_data
+toy+=(--steps 60 --micro-batch 3 --batch-tokens 186 --warmup-steps 7 --val-every 20 --val-batches 2)
 
 "$train_gpt" "${toy[@]}" --out "$work/whole" --save-every 1 --keep 100 > /dev/null 2> "$work/err"
 code=$?
