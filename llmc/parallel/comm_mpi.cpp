@@ -191,6 +191,11 @@ std::unique_ptr<MpiSession> MpiSession::start() {
                                   &s->handles_->host));
     MPI_CHECK(MPI_Comm_rank(s->handles_->host, &s->local_rank));
     MPI_CHECK(MPI_Comm_size(s->handles_->host, &s->local_size));
+    const int leads = s->local_rank == 0;
+    MPI_CHECK(MPI_Allreduce(&leads, &s->hosts, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    int leader = s->rank;
+    MPI_CHECK(MPI_Bcast(&leader, 1, MPI_INT, 0, s->handles_->host));
+    s->first_host = leader == 0;
     return s;
 }
 

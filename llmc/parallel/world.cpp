@@ -102,10 +102,11 @@ std::string world_text(const World& world) {
     if (world.size == 1)
         return world.mpi ? str("1, ", world.mpi->library) : "1, not started by mpirun or srun";
     const bool one_host = world.local_size == world.size;
-    return str(world.size,
-               one_host ? str(" on ", world.host, ", through shared memory")
-                        : str(", ", world.local_size, " on ", world.host),
-               ", ", world.mpi->library);
+    return str(
+        world.size,
+        one_host ? str(" on ", world.host, ", through shared memory")
+                 : str(" on ", world.mpi->hosts, " hosts, ", world.local_size, " on ", world.host),
+        ", ", world.mpi->library);
 }
 
 // A digest of a message that is not 0.
@@ -113,7 +114,8 @@ static int32_t error_digest(const std::string& message) {
     return int32_t(std::hash<std::string>()(message) & 0x7fffffff) | 1;
 }
 
-// Whether a lower rank of the host has met the same error, or meets it within a moment.
+// Whether a lower rank has met the same error, or meets it within a moment. Hosts have no memory in
+// common: the ranks of all but the first wait a little, and are ended when the first has spoken.
 static bool lower_rank_says(const World& world, const std::string& message) {
     const int32_t mine = error_digest(message);
     world.status->ranks[world.local_rank].error = mine;
@@ -122,6 +124,7 @@ static bool lower_rank_says(const World& world, const std::string& message) {
             if (world.status->ranks[r].error == mine) return true;
         return false;
     };
+    if (!world.mpi->first_host) std::this_thread::sleep_for(std::chrono::milliseconds(3000));
     return world.local_rank > 0 && wait_until(said, std::chrono::milliseconds(500));
 }
 
