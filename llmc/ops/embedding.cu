@@ -4,10 +4,11 @@
 // are used are read, mostly from the caches. Bandwidth bounds it.
 //
 // Backward, without float atomics: the positions of one token are brought together in ascending
-// order (count, place, fill, rank: integer work on B*T numbers), then one warp adds up the rows of
-// one token for some columns, in that order. The order is the CPU's, and so are the bits. Bytes an
-// element: read dx once for dwte and once for dwpe, read and write the rows of dwte in use and of
-// dwpe; bandwidth bounds it unless one token fills the batch.
+// order (count, place, fill, rank: integer work on B*T numbers); then the thread that comes by the
+// first of them adds up the rows of all, in that order. The order is the CPU's, and so are the
+// bits. Bytes an element: read dx once for dwpe and for the first row of each token, and the rows
+// of its later occurrences once more, from L2 where that holds dx; read and write dwpe and the rows
+// of dwte in use. Bandwidth bounds it unless one token fills the batch.
 #include "llmc/ops/embedding.h"
 
 #include "llmc/ops/kernel.cuh"
@@ -57,11 +58,12 @@ __global__ void bucket_count_kernel(Buckets b, const int* __restrict__ tokens, i
     b.arrival[n] = atomicAdd(&b.count[tokens[n]], 1);
 }
 
-// Which token gets which part of the lists depends on timing, but no sum depends on that.
-__global__ void bucket_place_kernel(Buckets b, int V) {
-    const int v = blockIdx.x * blockDim.x + threadIdx.x;
-    if (v >= V) return;
-    if (b.count[v] > 0) b.start[v] = atomicAdd(b.used, b.count[v]);
+// The first to be counted asks for room. Which token gets which part of the lists depends on
+// timing, but no sum depends on that.
+__global__ void bucket_place_kernel(Buckets b, const int* __restrict__ tokens, int N) {
+    const int n = blockIdx.x * blockDim.x + threadIdx.x;
+    if (n >= N || b.arrival[n] != 0) return;
+    b.start[tokens[n]] = atomicAdd(b.used, b.count[tokens[n]]);
 }
 
 __global__ void bucket_fill_kernel(Buckets b, const int* __restrict__ tokens, int N) {
@@ -82,44 +84,40 @@ __global__ void bucket_rank_kernel(Buckets b, const int* __restrict__ tokens, in
     b.sorted[start + rank] = n;
 }
 
-// A warp a bucket and 32 quads of columns. The warp of the bucket's first entry does the work.
-template <class Elem, bool kAligned>
-__global__ void __launch_bounds__(kThreads, 4)
-    embedding_backward_tokens_kernel(float* __restrict__ dwte, const Elem* __restrict__ dx,
-                                     const int* __restrict__ tokens, Buckets b, int N, int C) {
-    const int i = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
-    const int c = (blockIdx.y * 32 + threadIdx.x % 32) * 4;
-    if (i >= N || c >= C) return;
-    const int v = tokens[b.sorted[i]], start = b.start[v], count = b.count[v];
-    if (i != start) return;
-
-    float* out = dwte + size_t(v) * C;
-    Quad<float> sum = row_quad_load<kAligned>(out, c, C);
-    for (int j = start; j < start + count; j++) {
-        const Quad<Elem> d = row_quad_load<kAligned>(dx + size_t(b.sorted[j]) * C, c, C);
+template <class Elem>
+__device__ __forceinline__ void add(Quad<float>& sum, const Quad<Elem>& d) {
 #pragma unroll
-        for (int k = 0; k < 4; k++) sum[k] += as_float(d[k]);
-    }
-    row_quad_store<kAligned>(out, c, C, sum);
+    for (int k = 0; k < 4; k++) sum[k] += as_float(d[k]);
 }
 
-// A thread a quad of dwpe: adds the rows of all sequences in order.
+// A thread a quad of columns and a position t in all sequences, in order: their dx goes to dwpe[t],
+// and that of a token's first occurrence, with all later ones, to dwte.
 template <class Elem, bool kAligned>
 __global__ void __launch_bounds__(kThreads, 4)
-    embedding_backward_positions_kernel(float* __restrict__ dwpe, const Elem* __restrict__ dx,
-                                        size_t quads, int row_quads, int B, int T, int C) {
+    embedding_backward_kernel(float* __restrict__ dwte, float* __restrict__ dwpe,
+                              const Elem* __restrict__ dx, const int* __restrict__ tokens,
+                              Buckets buckets, size_t quads, int row_quads, int B, int T, int C) {
     const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
     if (i >= quads) return;
 
-    const size_t t = i / row_quads;
-    const int c = int(i % row_quads) * 4;
-    Quad<float> sum = row_quad_load<kAligned>(dwpe + t * C, c, C);
+    const int t = int(i / row_quads), c = int(i % row_quads) * 4;
+    const auto dx_row = [&](int n) { return row_quad_load<kAligned>(dx + size_t(n) * C, c, C); };
+    Quad<float> at_t{};
+    if (dwpe) at_t = row_quad_load<kAligned>(dwpe + size_t(t) * C, c, C);
     for (int b = 0; b < B; b++) {
-        const Quad<Elem> d = row_quad_load<kAligned>(dx + (size_t(b) * T + t) * C, c, C);
-#pragma unroll
-        for (int k = 0; k < 4; k++) sum[k] += as_float(d[k]);
+        const int n = b * T + t, v = tokens[n], start = buckets.start[v];
+        const Quad<Elem> d = dx_row(n);
+        add(at_t, d);
+        if (buckets.sorted[start] != n) continue;
+
+        float* out = dwte + size_t(v) * C;
+        Quad<float> sum = row_quad_load<kAligned>(out, c, C);
+        add(sum, d);
+        const int end = start + buckets.count[v];
+        for (int j = start + 1; j < end; j++) add(sum, dx_row(buckets.sorted[j]));
+        row_quad_store<kAligned>(out, c, C, sum);
     }
-    row_quad_store<kAligned>(dwpe + t * C, c, C, sum);
+    if (dwpe) row_quad_store<kAligned>(dwpe + size_t(t) * C, c, C, at_t);
 }
 
 }  // namespace
@@ -152,18 +150,16 @@ void embedding_backward(float* dwte, float* dwpe, const Elem* dx, const int* tok
     const Buckets b = buckets_at(ws.data, N, V);
     memory_zero(b.count, (size_t(V) + 1) * sizeof(int), s);  // `used` lies behind the counts
     launch(bucket_count_kernel, blocks_for(N, kThreads), kThreads, 0, s, b, tokens, N);
-    launch(bucket_place_kernel, blocks_for(V, kThreads), kThreads, 0, s, b, V);
+    launch(bucket_place_kernel, blocks_for(N, kThreads), kThreads, 0, s, b, tokens, N);
     launch(bucket_fill_kernel, blocks_for(N, kThreads), kThreads, 0, s, b, tokens, N);
     launch(bucket_rank_kernel, blocks_for(N, kThreads), kThreads, 0, s, b, tokens, N);
-    launch(rows_aligned<Elem>(C, dwte, dx) ? embedding_backward_tokens_kernel<Elem, true>
-                                           : embedding_backward_tokens_kernel<Elem, false>,
-           dim3(ceil_div(N, kThreads / 32), ceil_div(row_quads, 32)), kThreads, 0, s, dwte, dx,
-           tokens, b, N, C);
-    if (!dwpe) return;
+    // Without positions the batch is one long sequence, which gives the most threads.
+    if (!dwpe) T = N, B = 1;
     const size_t quads = size_t(T) * row_quads;
-    launch(rows_aligned<Elem>(C, dwpe, dx) ? embedding_backward_positions_kernel<Elem, true>
-                                           : embedding_backward_positions_kernel<Elem, false>,
-           blocks_for(quads, kThreads), kThreads, 0, s, dwpe, dx, quads, row_quads, B, T, C);
+    launch(rows_aligned<Elem>(C, dwte, dwpe, dx) ? embedding_backward_kernel<Elem, true>
+                                                 : embedding_backward_kernel<Elem, false>,
+           blocks_for(quads, kThreads), kThreads, 0, s, dwte, dwpe, dx, tokens, b, quads, row_quads,
+           B, T, C);
 }
 
 // clang-format off
