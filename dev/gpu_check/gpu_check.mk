@@ -11,10 +11,6 @@ $(BUILD)/sim/kernels: $$(call sim_objects,dev/gpu_check/kernels.cu) $$(SIM_RUNTI
 	$(Q)$(SIM_LINK)
 -include $(KERNELS_OBJ:.o=.d)
 
-# What make test runs of the whole trainer in the simulator: test_gpt, and by
-# scripts/test/cuda_test.sh train_gpt, plain and in mode trace; make test-deep also with sanitizers.
+# What make test runs of the whole trainer in the simulator besides train_gpt (sim.mk).
 TEST_BINS += $(BUILD)/sim/test_gpt
-test-programs: $(BUILD)/sim/train_gpt $(BUILD)/sim/kernels $(BUILD)/sim-trace/train_gpt \
-               $(if $(TEST_DEEP),$(BUILD)/sim-aubsan/train_gpt)
-$(BUILD)/sim-%/train_gpt: FORCE | $(BUILD)/sim-%/faults $(BUILD)/sim/train_gpt
-	@$(MAKE) --no-print-directory SIM_MODE=$* $@
+test-programs: $(BUILD)/sim/kernels

@@ -27,8 +27,9 @@ SIM_RTFLAGS  := -std=c++20 -O2 -g $(WARN) -fno-tree-loop-distribute-patterns -fo
 SIM_OPT ?= -O1
 # A frame pointer makes every report's stack whole; identical kernels must keep their own names.
 SIM_CXXFLAGS  = $(CXXFLAGS) $(SIM_OPT) -fno-omit-frame-pointer
-SIM_CUFLAGS   = $(SIM_CXXFLAGS) -fno-ipa-icf -Wno-unknown-pragmas
-SIM_CLANG     = $(filter-out -fopenmp,$(SIM_CXXFLAGS)) -Wno-unknown-pragmas
+SIM_PLAIN_CU  = $(SIM_CXXFLAGS) -fno-ipa-icf -Wno-unknown-pragmas
+SIM_CUFLAGS   = $(SIM_PLAIN_CU)
+SIM_CLANG     = $(filter-out -fopenmp,$(SIM_CXXFLAGS)) -Wno-unknown-pragmas -Wno-pass-failed
 SIM_CU_CXX   := $(CXX)
 SIM_RT_CXX   := $(CXX)
 SIM_LDLIBS    = $(LDLIBS)
@@ -58,21 +59,29 @@ else ifneq ($(SIM_MODE),plain)
 $(error SIM_MODE=$(SIM_MODE): expected plain, asan, aubsan, trace, tsan or msan)
 endif
 
-# What make test builds and runs: kernel_tests in the first modes, the planted faults in all. Each
-# mode is a make of its own, because all its variables differ.
-SIM_TEST_MODES  := plain aubsan trace $(if $(and $(TEST_DEEP),$(shell command -v clang++)),tsan)
-SIM_FAULT_MODES := plain aubsan trace $(if $(shell command -v clang++),tsan)
+# What make test builds in each mode: the planted faults, kernel_tests, and the trainer for
+# scripts/test/cuda_test.sh. The thread sanitizer is slow: sim_test.sh runs some of its kernel_tests,
+# all with TEST_DEEP=1; the memory sanitizer is for TEST_DEEP=1 alone. Each mode is a make of its own,
+# because all its variables differ.
+SIM_CLANG_MODES := $(if $(shell command -v clang++),tsan $(if $(TEST_DEEP),msan))
+SIM_TEST_MODES  := plain aubsan trace $(SIM_CLANG_MODES)
+SIM_FAULT_MODES := plain aubsan trace $(filter tsan,$(SIM_CLANG_MODES))
 sim_dir       = $(BUILD)/sim$(if $(filter-out plain,$(1)),-$(1))
-sim_programs  = $(call sim_dir,$(1))/faults $(if $(filter $(1),$(SIM_TEST_MODES)),$(call sim_dir,$(1))/kernel_tests)
+sim_programs  = $(addprefix $(call sim_dir,$(1))/,kernel_tests $(if $(filter $(1),$(SIM_FAULT_MODES)),train_gpt))
 SIM_FAULTS   := $(foreach m,$(SIM_FAULT_MODES),$(call sim_dir,$(m))/faults)
-TEST_BINS    += $(foreach m,$(SIM_TEST_MODES),$(call sim_dir,$(m))/kernel_tests)
-test-programs: $(SIM_FAULTS)
+TEST_BINS    += $(foreach m,plain aubsan trace,$(call sim_dir,$(m))/kernel_tests)
+test-programs: $(SIM_FAULTS) $(foreach m,$(SIM_TEST_MODES),$(call sim_programs,$(m)))
+# A program waits for its plain twin, which leaves the objects that all modes share, and for the one
+# before it in its own mode, so that no two makes work in one folder.
 define SIM_OTHER_MODE
-$(call sim_programs,$(1)) &: FORCE | $(call sim_programs,plain)
-	@$$(MAKE) --no-print-directory SIM_MODE=$(1) $(call sim_programs,$(1))
+$(1)/faults: FORCE | $(BUILD)/sim/faults
+$(1)/kernel_tests: FORCE | $(BUILD)/sim/kernel_tests $(1)/faults
+$(1)/train_gpt: FORCE | $(BUILD)/sim/train_gpt $(1)/kernel_tests
+$(1)/faults $(1)/kernel_tests $(1)/train_gpt:
+	@$$(MAKE) --no-print-directory SIM_MODE=$(2) $$@
 endef
 ifeq ($(SIM_MODE),plain)
-$(foreach m,$(filter-out plain,$(SIM_FAULT_MODES)),$(eval $(call SIM_OTHER_MODE,$(m))))
+$(foreach m,$(filter-out plain,$(SIM_TEST_MODES)),$(eval $(call SIM_OTHER_MODE,$(call sim_dir,$(m)),$(m))))
 endif
 
 sim: $(SIM)/kernel_tests $(SIM)/unit_tests $(patsubst %.cu,$(SIM)/%,$(wildcard train_gpt.cu test_gpt.cu))
@@ -93,14 +102,18 @@ sim-report:            ## bytes moved, sectors and bank conflicts of each kernel
 	@$(if $(OP),,scripts/save_table.sh dev/results/sim_report.md sim-report \
 	    "Bytes, sectors and bank conflicts of the kernels") $(call sim_dir,trace)/report $(OP)
 
-# Modes share what they compile alike: the runtime, and host code without a sanitizer.
+# Modes share what they compile alike: the runtime, host code without a sanitizer, the ops' tests,
+# which hold no kernels, and, but for TEST_DEEP=1, what lies far from the device: files and options.
 SIM_PLAIN_OBJ := $(BUILD)/sim/obj
 SIM_RT_OBJ    := $(if $(filter msan,$(SIM_MODE)),$(SIM_OBJ),$(SIM_PLAIN_OBJ))
 SIM_HOST_OBJ  := $(if $(SIM_SAN),$(SIM_OBJ),$(SIM_PLAIN_OBJ))
+SIM_FAR_OBJ   := $(if $(TEST_DEEP),$(SIM_HOST_OBJ),$(SIM_PLAIN_OBJ))
 
-SIM_CU_NOW   := $(SIM_CU_CXX) $(SIM_CUFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS)
+SIM_CU_NOW   := $(strip $(SIM_CU_CXX) $(SIM_CUFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS))
 SIM_RT_NOW   := $(SIM_RT_CXX) $(SIM_RTFLAGS) -Idev/sim/include -I.
-SIM_HOST_NOW := $(CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS)
+SIM_HOST_NOW := $(strip $(CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS))
+SIM_PLAIN_CU_NOW   := $(strip $(CXX) $(SIM_PLAIN_CU) $(SIM_CPPFLAGS) $(CPPFLAGS))
+SIM_PLAIN_HOST_NOW := $(strip $(CXX) $(SIM_CXXFLAGS) $(SIM_CPPFLAGS) $(CPPFLAGS))
 define SIM_FLAGS_FILE
 $(1): FORCE
 	@mkdir -p $$(@D); echo '$(2)' | cmp -s - $$@ || echo '$(2)' > $$@
@@ -113,19 +126,37 @@ $(SIM_RT_OBJ)/dev/sim/src/%.o: dev/sim/src/%.cpp $(SIM_RT_OBJ)/runtime-flags
 	@mkdir -p $(@D)
 	$(call TOLD,compile)
 	$(Q)$(CCACHE) $(SIM_RT_NOW) -MMD -MP -c $< -o $@
-$(SIM_HOST_OBJ)/llmc/%.o: llmc/%.cpp $(SIM_HOST_OBJ)/host-flags
-	@mkdir -p $(@D)
-	$(call TOLD,compile)
-	$(Q)$(CCACHE) $(CXX) $(SIM_CXXFLAGS) $(SIM_SAN) $(SIM_CPPFLAGS) $(CPPFLAGS) -MMD -MP -c $< -o $@
-$(SIM_OBJ)/%.cu.o: %.cu $(SIM_OBJ)/kernel-flags
-	@mkdir -p $(@D)
-	$(call TOLD,compile)
-	$(Q)$(CCACHE) $(SIM_CU_NOW) -MMD -MP -x c++ -c $< -o $@
+# sim_compile_cpp FOLDER,COMMAND and sim_compile_cu FOLDER,COMMAND: the rules for a folder of objects.
+define sim_compile_cpp
+$(1)/llmc/%.o: llmc/%.cpp $(1)/host-flags
+	@mkdir -p $$(@D)
+	$$(call TOLD,compile)
+	$$(Q)$$(CCACHE) $(2) -MMD -MP -c $$< -o $$@
+endef
+define sim_compile_cu
+$(1)/%.cu.o: %.cu $(1)/kernel-flags
+	@mkdir -p $$(@D)
+	$$(call TOLD,compile)
+	$$(Q)$$(CCACHE) $(2) -MMD -MP -x c++ -c $$< -o $$@
+endef
+$(eval $(call sim_compile_cpp,$(SIM_HOST_OBJ),$(SIM_HOST_NOW)))
+$(eval $(call sim_compile_cu,$(SIM_OBJ),$(SIM_CU_NOW)))
+ifneq ($(SIM_HOST_OBJ),$(SIM_PLAIN_OBJ))
+$(eval $(call SIM_FLAGS_FILE,$(SIM_PLAIN_OBJ)/host-flags,$(SIM_PLAIN_HOST_NOW)))
+$(eval $(call sim_compile_cpp,$(SIM_PLAIN_OBJ),$(SIM_PLAIN_HOST_NOW)))
+endif
+ifneq ($(SIM_MODE),plain)
+$(eval $(call SIM_FLAGS_FILE,$(SIM_PLAIN_OBJ)/kernel-flags,$(SIM_PLAIN_CU_NOW)))
+$(eval $(call sim_compile_cu,$(SIM_PLAIN_OBJ),$(SIM_PLAIN_CU_NOW)))
+endif
 
 # It says which build it is.
-$(SIM_HOST_OBJ)/llmc/train/version.o: CPPFLAGS += $(SIM_CPPFLAGS)
+$(SIM_FAR_OBJ)/llmc/train/version.o: CPPFLAGS += $(SIM_CPPFLAGS)
 
-sim_objects   = $(patsubst %.cu,$(SIM_OBJ)/%.cu.o,$(patsubst llmc/%.cpp,$(SIM_HOST_OBJ)/llmc/%.o,$(1)))
+sim_objects   = $(patsubst llmc/ops/%.cu,$(SIM_PLAIN_OBJ)/llmc/ops/%.cu.o,$(filter llmc/ops/%_test.cu,$(1))) \
+                $(patsubst %.cu,$(SIM_OBJ)/%.cu.o,$(filter-out llmc/ops/%_test.cu,$(filter %.cu,$(1)))) \
+                $(patsubst %.cpp,$(SIM_FAR_OBJ)/%.o,$(filter llmc/train/%.cpp llmc/io/%.cpp,$(1))) \
+                $(patsubst %.cpp,$(SIM_HOST_OBJ)/%.o,$(filter-out llmc/train/% llmc/io/%,$(filter %.cpp,$(1))))
 SIM_LIB_OBJ  := $(call sim_objects,$(SIM_CPP) $(SIM_CU))
 SIM_RUNTIME  := $(SIM_RT:%.cpp=$(SIM_RT_OBJ)/%.o)
 SIM_KERNEL_TEST_OBJ := $(call sim_objects,$(SIM_KERNEL_TEST))

@@ -12,7 +12,19 @@ shown() {
 
 shown "each planted fault is reported, each correct twin is clean" \
     "${MAKE:-make}" -s --no-print-directory BUILD="$BUILD" sim-faults
-command -v clang++ > /dev/null || skip "the same under the thread sanitizer" "no clang++"
+
+# Races inside a block and between streams, as clang's thread sanitizer sees them. The slowest ops are
+# left to the digests, which run each kernel once, and to the training run of cuda_test.sh.
+if command -v clang++ > /dev/null; then
+    some='-layernorm*:rmsnorm*:attention*:matmul*:sim_cost*'
+    [ -z "${TEST_DEEP:-}" ] || some='*'
+    is "kernel tests under the thread sanitizer" \
+        "$BUILD/sim-tsan/kernel_tests" --gtest_brief=1 --gtest_filter="$some"
+    [ -z "${TEST_DEEP:-}" ] || is "kernel tests under the memory sanitizer" \
+        "$BUILD/sim-msan/kernel_tests" --gtest_brief=1
+else
+    skip "planted faults and kernel tests under the thread sanitizer" "no clang++"
+fi
 shown "equal bits in other orders of threads, blocks and streams" \
     scripts/sim_schedules.sh "$BUILD/sim/kernel_tests"
 

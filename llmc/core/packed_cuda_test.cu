@@ -80,25 +80,33 @@ TEST(packed, warp_reductions_follow_the_butterfly) {
     }
 }
 
+// Each reduction twice in a row, where the second may not disturb the first; one maximum is negative.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) block_kernel(float* out, const float* x) {
     const int i = threadIdx.x;
-    const float sum = block_sum<kThreads>(x[i]);
-    const float max = block_max<kThreads>(x[i]);
-    out[i] = sum + max;
+    float sums[2], maxima[2];
+    for (int k = 0; k < 2; k++) sums[k] = block_sum<kThreads>(k ? 2 * x[i] : x[i]);
+    for (int k = 0; k < 2; k++) maxima[k] = block_max<kThreads>(k ? -x[i] : x[i] - 100);
+    out[i] = sums[0] + maxima[0];
+    out[kThreads + i] = sums[1] + maxima[1];
 }
 template <int kThreads>
 void check_block() {
     std::vector<float> x(kThreads);
-    float sum = 0, max = -INFINITY; // small integers: exact in any order
+    float sum = 0, max = -INFINITY, min = INFINITY;  // small integers: exact in any order
     for (int i = 0; i < kThreads; i++) {
         x[i] = float((i * 37) % 101 - 60);
         sum += x[i];
         max = std::fmax(max, x[i]);
+        min = std::fmin(min, x[i]);
     }
-    DeviceArray<float> dx(x), dout(kThreads);
+    DeviceArray<float> dx(x), dout(2 * kThreads);
     launch(block_kernel<kThreads>, 1, kThreads, 0, kStream, dout.p, dx.p);
-    for (float v : dout.host()) EXPECT_EQ(v, sum + max);
+    const std::vector<float> out = dout.host();
+    for (int i = 0; i < kThreads; i++) {
+        EXPECT_EQ(out[i], sum + max - 100);
+        EXPECT_EQ(out[kThreads + i], 2 * sum - min);
+    }
 }
 TEST(packed, block_reductions_reach_every_thread) {
     check_block<32>();

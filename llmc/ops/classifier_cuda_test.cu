@@ -88,18 +88,20 @@ TYPED_TEST(classifier_cuda, serves_any_alignment_with_the_same_bits) {
 // Logits of +-1e4: the maximum is subtracted before anything is exponentiated.
 TYPED_TEST(classifier_cuda, stays_finite_for_huge_logits) {
     const int V = 9;
-    Floats x(2 * V, -1e4f);
+    Floats x(3 * V, -1e4f);  // of the last row, all
     x[3] = 1e4f;
     x[V + 4] = x[V + 5] = 1e4f;
     Device<TypeParam> logits(narrow<TypeParam>(x));
-    const Device<int> targets(std::vector<int>{3, 4});
-    Device<float> losses(2);
-    classifier_forward_backward<TypeParam>(losses, logits, targets, 1.f, 2, V, V, kCuda);
+    const Device<int> targets(std::vector<int>{3, 4, 0});
+    Device<float> losses(3);
+    classifier_forward_backward<TypeParam>(losses, logits, targets, 1.f, 3, V, V, kCuda);
     const Floats loss = losses.host(), d = widen(logits.host());
     EXPECT_EQ(loss[0], 0.f);
     // log(2) is added to a maximum of 1e4, whose spacing in fp32 is 2^-10.
     EXPECT_NEAR(loss[1], std::log(2.), 0x1p-10);
+    EXPECT_NEAR(loss[2], std::log(9.), 0x1p-10);
     EXPECT_EQ(d[3], 0.f);
     EXPECT_EQ(d[V + 4], -0.5f);
     EXPECT_EQ(d[V + 5], 0.5f);
+    EXPECT_EQ(d[2 * V + 8], to_float(to_elem<TypeParam>(1.f / 9)));
 }

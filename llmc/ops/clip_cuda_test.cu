@@ -44,4 +44,5 @@ TEST(clip_cuda, skips_what_is_not_finite) {
     expect_as_cpu(good, good, 1, 1);
     // What ranks add up as plain integers: limbs beyond their range.
     expect_as_cpu({3, (int64_t(1) << 52) + 5, (int64_t(1) << 53) + 7, 0}, good, 0, 1);
+    expect_as_cpu({0, 3, (int64_t(5) << 50) + 7, 0}, good, 0, 1);
 }

@@ -100,4 +100,29 @@ TEST(reduce_sums_cuda, what_is_out_of_range_is_reported) {
     Device<int> bad(std::vector<int>{0});
     accumulate_fixed(acc, x, bad, 1, kCuda);
     EXPECT_EQ(bad.host()[0], 1);
+
+    // So is an addend of 2^18 that a negative sum takes back into range.
+    Device<int64_t> low(std::vector<int64_t>{-(int64_t(1) << 62) + 5});
+    Device<float> large(Floats{0x1p18f});
+    Device<int> flag(std::vector<int>{0});
+    accumulate_fixed(low, large, flag, 1, kCuda);
+    EXPECT_EQ(flag.host()[0], 1);
+}
+
+// Each of 8 ranks may hold an eighth of the range, so that their integers add up without wrapping.
+TEST(reduce_sums_cuda, a_rank_has_its_share_of_the_range) {
+    const int64_t full = int64_t(1) << 62;
+    for (int ranks : {1, 8})
+        for (int64_t value : {full / ranks - 1, full / ranks, -(full / ranks - 1), -full / ranks})
+            for (size_t at : {0, 299}) {
+                std::vector<int64_t> acc(300, 0);
+                acc[at] = value;
+                const Device<int64_t> gacc(acc);
+                Device<int> gbad(std::vector<int>{0});
+                int bad = 0;
+                fixed_check(gacc, ranks, gbad, acc.size(), kCuda);
+                fixed_check(acc.data(), ranks, &bad, acc.size(), kCpu);
+                EXPECT_EQ(gbad.host()[0], bad) << value << " of " << ranks << " ranks";
+                EXPECT_EQ(bad, std::abs(value) == full / ranks);
+            }
 }

@@ -29,17 +29,14 @@ TYPED_TEST(rope_cuda, agrees_with_the_cpu_and_leaves_values) {
                 const Device<float> gtable(table);
                 rope<Elem>(gqkv, gtable, B, T, H, KV, HS, pairs, direction, kCuda);
                 // Two products and a sum on either side, of a pair's two elements.
-                expect_close("qkv", gqkv.host(), expected, [&, HS = HS](size_t i) {
-                    const size_t head = i / HS * HS;
-                    const size_t k = i - head;
-                    const size_t partner = pairs == RopePairs::Half
-                                               ? head + (k + HS / 2) % size_t(HS)
-                                               : head + (k ^ 1);
-                    const double size = std::fabs(before[i]) + std::fabs(before[partner]);
-                    return (i / HS % (width / HS) < size_t(H + KV) ? 4 * kEps * size : 0) +
-                           (i / HS % (width / HS) < size_t(H + KV)
-                                ? kRounding<Elem> * std::fabs(expected[i])
-                                : 0);
+                const size_t size = size_t(HS), turned = size_t(H + KV);
+                expect_close("qkv", gqkv.host(), expected, [&](size_t i) {
+                    const size_t head = i / size, k = i % size;
+                    if (head % (width / size) >= turned) return 0.0;
+                    const size_t partner = pairs == RopePairs::Half ? (k + size / 2) % size : k ^ 1;
+                    const double pair =
+                        std::fabs(before[i]) + std::fabs(before[head * size + partner]);
+                    return 4 * kEps * pair + kRounding<Elem> * std::fabs(expected[i]);
                 });
             }
 }

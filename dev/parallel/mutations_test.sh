@@ -1,36 +1,17 @@
 #!/usr/bin/env bash
-# Plants faults into the code of many ranks, one at a time, and sees the tests turn red:
-#   make build/unit_tests && dev/parallel/mutations.sh [WORD: only those whose name holds it]
-# A fault is compiled beside the tree and linked before the library, so nothing is touched. Takes half a
-# minute each. Ends with `N found, N missed`.
-set -u
-cd "$(dirname "$0")/../.."
-build=${BUILD:-build} only=${1:-}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export OMP_WAIT_POLICY=passive
+# Faults in the code of many ranks that its tests must see; scripts/test/mutate.sh says how to call
+# this. A faulty file is linked before the library, half a minute each.
+. scripts/test/mutate.sh
 obj=$build/obj/llmc
 tests=("$obj"/model/layouts_test.o "$obj"/parallel/{comm,slicing,comm_queue}_test.o)
 read -r -a flags <<< "-std=c++20 -O2 -march=native -ffp-contract=off -fno-math-errno -fopenmp -I. $(sed -n 's/^PROBE_CPPFLAGS :=//p' "$build/probe.mk")"
 read -r -a libs <<< "$(sed -n 's/^PROBE_LDLIBS :=//p' "$build/probe.mk") -ldl -lgtest -lgtest_main"
 
-found=0 missed=0
-mutate() {  # NAME FILE SED
-    local name=$1 file=$2 program=$3
-    [[ $name == *"$only"* ]] || return
-    sed -E "$program" "$file" > "$work/mutant.cpp"
-    if cmp -s "$file" "$work/mutant.cpp"; then echo "STALE   $name: $file has no such line"; missed=$((missed + 1)); return; fi
-    if ! g++ "${flags[@]}" -c "$work/mutant.cpp" -o "$work/mutant.o" 2> "$work/log" ||
-        ! g++ -fopenmp "$work/mutant.o" "${tests[@]}" "$build/libllmc.a" "${libs[@]}" -o "$work/mutant" 2> "$work/log"; then
-        head -n 3 "$work/log"; echo "BROKEN  $name"; missed=$((missed + 1)); return
-    fi
-    timeout 240 "$work/mutant" --gtest_brief=1 --gtest_fail_fast > "$work/log" 2>&1
-    case $? in
-        0) echo "MISSED  $name"; missed=$((missed + 1)) ;;
-        124) echo "found   $name (hangs)"; found=$((found + 1)) ;;
-        *) echo "found   $name: $(grep -m 1 -oE '^\[  FAILED  \] [a-z_.]+' "$work/log" | tail -c +14)"; found=$((found + 1)) ;;
-    esac
+mutant_build() {
+    g++ "${flags[@]}" -c "$tree/$1" -o "$work/mutant.o" &&
+        g++ -fopenmp "$work/mutant.o" "${tests[@]}" "$build/libllmc.a" "${libs[@]}" -o "$work/mutant"
 }
+mutant_run() { timeout 240 "$work/mutant" --gtest_brief=1 --gtest_fail_fast; }
 
 shards=llmc/parallel/shards.cpp slicing=llmc/parallel/slicing.cpp shared=llmc/parallel/comm_shared.cpp
 mutate "a bucket is skipped"                 $shards 's/if \(bucket.first < first\) return;/if (bucket.first < first) return; if (next_bucket_ == 1) continue;/'
@@ -57,5 +38,3 @@ mutate "slices that cut a chunk of the norm" $slicing 's/each = round_up\(\(n \+
 mutate "ranks do not meet"                   $shared 's/if \(r != rank_\) wait_for\(counts_\[r\], met_\);/(void)r;/'
 mutate "one place instead of two"            $shared 's/\(met_ \+ uint32_t\(ago\)\) % 2/0u * uint32_t(ago)/'
 mutate "a rank adds itself twice"            $shared 's/from\.push_back\(outbox\(r, 1\)\)/from.push_back(outbox(r ? r : rank_, 1))/'
-echo "$found found, $missed missed"
-[ $missed = 0 ]

@@ -1,0 +1,36 @@
+# shellcheck shell=bash
+# Do the tests see faults? Sourced by dev/*/mutations_test.sh, which list faults and say how a
+# program is built and run with one. A fault is planted in a copy, so the tree stays as it is.
+#   TEST_DEEP=1 dev/X/mutations_test.sh    all of the list: minutes, so `make test-deep` runs it
+#   dev/X/mutations_test.sh WORD           those whose name holds WORD
+. scripts/test/tap.sh
+export OMP_WAIT_POLICY=passive
+build=${BUILD:-build} only=${1:-} tree=$work/tree
+if [ -z "${TEST_DEEP:-}$only" ]; then
+    skip "$0" "minutes long; make test-deep runs it"
+    exit
+fi
+
+# mutate NAME FILE SED [HOW...]: FILE edited by SED must fail some test. mutant_build FILE HOW...
+# makes $work/mutant from $tree/FILE and the rest of the tree, mutant_run HOW... runs its tests.
+mutate() {
+    local name=$1 file=$2 program=$3; shift 3
+    [[ $name == *"$only"* ]] || return
+    rm -rf "$tree"
+    mkdir -p "$(dirname "$tree/$file")"
+    sed -E "$program" "$file" > "$tree/$file"
+    if cmp -s "$file" "$tree/$file"; then
+        not_ok "$name: $file has no such line"
+    elif ! mutant_build "$file" "$@" > "$work/log" 2>&1; then
+        head -n 5 "$work/log"
+        not_ok "$name: does not compile"
+    else
+        mutant_run "$@" > "$work/log" 2>&1
+        case $? in
+            0) tail -n 2 "$work/log"; not_ok "$name: no test sees it" ;;
+            124) ok "$name (hangs)" ;;
+            *) ok "$name ($(grep -m 1 -oE '^\[  FAILED  \] [A-Za-z0-9_./]+|==[a-z]+== [A-Z].*' "$work/log" |
+                sed 's/^\[  FAILED  \] //' | cut -c -70))" ;;
+        esac
+    fi
+}
