@@ -3,11 +3,13 @@
 # What can be set on the command line (a change rebuilds what it touches):
 #   CUDA=auto|0|1   auto: nvcc and a GPU are there         GPU_ARCH="80 90"     for nvcc
 #   MPI=auto|0|1    auto: an MPI that compiles             ARCH=native|x86-64-v3|...  for g++
+#   CUDNN=auto|0    auto: headers of cuDNN 9 that compile (the library is loaded when asked for)
 #   SAN=address,undefined|thread   a build with sanitizers, in its own folder
 #   BUILD=DIR       build folder                           V=1  show whole commands
 comma  := ,
 CUDA   ?= auto
 MPI    ?= auto
+CUDNN  ?= auto
 ARCH   ?= native
 SAN    ?=
 BUILD  ?= build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
@@ -24,7 +26,7 @@ TOLD    = $(if $(V),,@echo "  $(1) $@")
 # These goals need no compiler, or call make again when they have installed one.
 NO_PROBE := help clean format test test-deep quickstart
 ifneq ($(filter-out $(NO_PROBE),$(or $(MAKECMDGOALS),all)),)
-PROBED := $(shell CXX='$(CXX)' NVCC='$(NVCC)' CUDA='$(CUDA)' MPI='$(MPI)' GPU_ARCH='$(GPU_ARCH)' \
+PROBED := $(shell CXX='$(CXX)' NVCC='$(NVCC)' CUDA='$(CUDA)' MPI='$(MPI)' CUDNN='$(CUDNN)' GPU_ARCH='$(GPU_ARCH)' \
                   scripts/probe.sh $(BUILD) 1>&2 && echo yes)
 ifeq ($(PROBED),)
 $(error stopped: something is missing, see above)
@@ -75,7 +77,7 @@ train_gpt test_gpt: %: $(BUILD)/%
 	@ln -sf $< $@
 
 # The flags are a prerequisite of every object: changing one rebuilds, repeating one does not.
-FLAGS_NOW := $(CXX) $(CXXFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LDLIBS) $(NVCC_GENCODE)
+FLAGS_NOW := $(CXX) $(CXXFLAGS) $(CPPFLAGS) $(CUDNN_CPPFLAGS) $(LDFLAGS) $(LDLIBS) $(NVCC_GENCODE)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 
@@ -101,6 +103,9 @@ $(OBJ)/%.cu.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call TOLD,compile)
 	$(Q)$(CCACHE) $(COMPILE_CU) -MMD -MP -c $< -o $@
+
+# Only this file sees cuDNN's headers, and not in the simulator's build.
+$(OBJ)/llmc/ops/cudnn_plan.o: CPPFLAGS += $(CUDNN_CPPFLAGS)
 
 # Tests, and code that is rarely run and full of templates (options, JSON), should compile fast.
 $(TEST_OBJ) $(filter %/manifest.o %/run_lock.o %/data_info.o $(OBJ)/llmc/io/checkpoint_% $(OBJ)/llmc/train/%,$(LIB_OBJ)): \

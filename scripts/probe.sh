@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Finds what this machine can build with, by compiling small programs, and writes it for make.
-#   probe.sh BUILD_DIR         reads CXX, NVCC, CUDA, MPI, GPU_ARCH from the environment
+#   probe.sh BUILD_DIR         reads CXX, NVCC, CUDA, MPI, CUDNN, GPU_ARCH from the environment
 # The answers stay in BUILD_DIR/probe.mk until one of the questions changes or a needed part was
 # missing; `make clean` asks again.
 set -u
 build=$1
-CXX=${CXX:-g++} NVCC=${NVCC:-nvcc} CUDA=${CUDA:-auto} MPI=${MPI:-auto} GPU_ARCH=${GPU_ARCH:-}
-key="# $CXX $NVCC CUDA=$CUDA MPI=$MPI GPU_ARCH=$GPU_ARCH $(cksum < "$0")"
+CXX=${CXX:-g++} NVCC=${NVCC:-nvcc} CUDA=${CUDA:-auto} MPI=${MPI:-auto} CUDNN=${CUDNN:-auto} GPU_ARCH=${GPU_ARCH:-} CUDNN_PATH=${CUDNN_PATH:-}
+key="# $CXX $NVCC CUDA=$CUDA MPI=$MPI CUDNN=$CUDNN $CUDNN_PATH GPU_ARCH=$GPU_ARCH $(cksum < "$0")"
 if [ "$(head -n 1 "$build/probe.mk" 2>/dev/null)" = "$key" ]; then exit 0; fi
 
 mkdir -p "$build"
@@ -145,6 +145,25 @@ else
     say CUDA "no (CUDA=0)"
 fi
 
+# ---- cuDNN: its headers alone, for --attention cudnn; they include CUDA's
+cudnn_cppflags=""
+if [ "$CUDNN" != 0 ]; then
+    for folder in "$CUDNN_PATH/include" "${home:-/usr/local/cuda}/include" /usr/include; do
+        [ -e "$folder/cudnn_backend.h" ] || continue
+        flags="-isystem $folder"
+        [ -e "$folder/cuda_runtime.h" ] || flags+=" -isystem ${home:-/usr/local/cuda}/include"
+        [ "$folder" = /usr/include ] && flags=${flags#-isystem /usr/include}
+        # shellcheck disable=SC2086
+        if printf '#include <cudnn_backend.h>\nstatic_assert(CUDNN_VERSION >= 91100);\nint main() {}\n' |
+            builds $flags; then
+            cudnn_cppflags="-DLLMC_CUDNN $flags"
+            break
+        fi
+    done
+    if [ -n "$cudnn_cppflags" ]; then say cuDNN "its headers: --attention cudnn can load it"
+    else say cuDNN "no headers of 9.11 or later: no --attention cudnn"; fi
+fi
+
 if [ ${#missing[@]} -gt 0 ]; then
     echo "  -> scripts/install_deps.sh installs what is missing: ${missing[*]}"
     exit 1
@@ -156,6 +175,7 @@ PROBE_LDLIBS :=$ldlibs$cuda_libs
 HAVE_MPI := $have_mpi
 MPI_FOUND := $mpi_found
 HAVE_CUDA := $have_cuda
+CUDNN_CPPFLAGS := $cudnn_cppflags
 NVCC_GENCODE :=$gencode
 MK
 mv "$tmp/probe.mk" "$build/probe.mk"

@@ -20,8 +20,10 @@
 #include "llmc/model/config.h"
 #include "llmc/ops/adamw.h"
 #include "llmc/ops/attention.h"
+#include "llmc/ops/attention_cudnn.h"
 #include "llmc/ops/cast.h"
 #include "llmc/ops/classifier.h"
+#include "llmc/ops/cudnn_plan.h"
 #include "llmc/ops/embedding.h"
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/layernorm.h"
@@ -169,7 +171,7 @@ void memory_bound(Bench& b, Ring& ring, int B, int T, int C, int V, Workspace ws
 void compute_bound(Bench& b, Ring& ring, int B, int T, int C, int Vp, Workspace ws) {
     const CudaStream s = b.s;
     const int64_t N = int64_t(B) * T;
-    const int n = int(N), F4 = 4 * C, QKV = 3 * C, HS = 64, H = C / HS;
+    const int n = int(N), F4 = 4 * C, QKV = 3 * C;
     const auto E = [&](int64_t count) { return ring.next<bf16>(count); };
     const auto F = [&](int64_t count) { return ring.next<float>(count); };
 
@@ -202,14 +204,39 @@ void compute_bound(Bench& b, Ring& ring, int B, int T, int C, int Vp, Workspace 
         matmul_gelu_forward(E(N * F4), E(N * F4), E(N * C), E(int64_t(C) * F4), E(F4), n, C, F4, ws,
                             s);
     });
-    // Causal: half of the T x T products; two of them forward, five backward.
+}
+
+// Causal: half of the T x T products; two of them forward, five backward.
+void attention(Bench& b, Ring& ring, const std::string& whose, int B, int T, int C) {
+    const int HS = 64, H = C / HS;
+    const int64_t N = int64_t(B) * T;
+    const auto E = [&](int64_t width) { return ring.next<bf16>(N * width); };
+    const auto lse = [&] { return ring.next<float>(N * H); };
     const double product = 2.0 * B * H * double(T) * T * HS / 2;
-    b.row("attention_forward", 0, 2 * product,
-          [&] { attention_forward(E(N * C), F(N * H), E(N * QKV), B, T, H, H, HS, ws, s); });
-    b.row("attention_backward", 0, 5 * product, [&] {
-        attention_backward(E(N * QKV), E(N * C), E(N * QKV), E(N * C), F(N * H), B, T, H, H, HS, ws,
-                           s);
+    const CudaStream s = b.s;
+    const Workspace ws = b.memory.workspace(
+        "attention", std::max(attention_forward_workspace_bytes(B, T, H, H, HS, s),
+                              attention_backward_workspace_bytes(B, T, H, H, HS, s)));
+    b.row(("attention_forward" + whose).c_str(), 0, 2 * product,
+          [&] { attention_forward(E(C), lse(), E(3 * C), B, T, H, H, HS, ws, s); });
+    b.row(("attention_backward" + whose).c_str(), 0, 5 * product, [&] {
+        attention_backward(E(3 * C), E(C), E(3 * C), E(C), lse(), B, T, H, H, HS, ws, s);
     });
+}
+
+// cuDNN's beside ours, where the build and the machine have it.
+void cudnn_attention(Bench& b, Ring& ring, int B, int T, int C) {
+    try {
+        cudnn::load();
+    } catch (const Error& e) {
+        std::fprintf(stderr, "no times of cuDNN: %s\n", e.what());
+        return;
+    }
+    for (const bool deterministic : {true, false}) {
+        attention_choice = {true, deterministic};
+        attention(b, ring, deterministic ? " cuDNN" : " cuDNN fast", B, T, C);
+    }
+    attention_choice = {};
 }
 }  // namespace
 
@@ -227,11 +254,9 @@ int main(int argc, char** argv) try {
     Bench b{Memory<CudaStream>(stream.get()), stream.get(), small ? 1 : 20};
     const int64_t N = int64_t(B) * T;
     Ring ring(b.memory, small ? int64_t(256) << 20 : int64_t(4) << 30);
-    const size_t scratch =
-        std::max({matmul_workspace_bytes(int(N), C, vocab_padded(V), b.s),
-                  attention_backward_workspace_bytes(B, T, C / 64, C / 64, 64, b.s),
-                  layernorm_backward_workspace_bytes(int(N), C, b.s),
-                  embedding_backward_workspace_bytes(B, T, C, V, b.s)});
+    const size_t scratch = std::max({matmul_workspace_bytes(int(N), C, vocab_padded(V), b.s),
+                                     layernorm_backward_workspace_bytes(int(N), C, b.s),
+                                     embedding_backward_workspace_bytes(B, T, C, V, b.s)});
     const Workspace ws = b.memory.workspace("ops", scratch);
     std::vector<int> ids(static_cast<size_t>(N));
     for (size_t i = 0; i < ids.size(); i++) ids[i] = int(random_bits(1, 2, i) % unsigned(V));
@@ -241,6 +266,8 @@ int main(int argc, char** argv) try {
     ceilings(b, ring, small ? 1 << 20 : 512 << 20, small ? 128 : 8192, ws);
     memory_bound(b, ring, B, T, C, V, ws, tokens);
     compute_bound(b, ring, B, T, C, vocab_padded(V), ws);
+    attention(b, ring, "", B, T, C);
+    cudnn_attention(b, ring, B, T, C);
     return 0;
 } catch (const Error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());

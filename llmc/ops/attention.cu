@@ -1,12 +1,14 @@
 // Causal attention on CUDA: which kernels serve which tensors.
 //   bf16, head size 64 or 128: tensor cores (attention_flash_forward.cuh, ..._backward.cuh)
 //   everything else up to head size 256: fp32 arithmetic (attention_simt.cuh)
+//   bf16 where the user asks for it: cuDNN (attention_cudnn.h)
 // Backward is deterministic: dq has a kernel of its own that loops over keys, so no sum is shared
 // between blocks. That recomputes the scores twice, seven products where atomics would need five.
 #include "llmc/ops/attention.h"
 
 #include <cmath>
 
+#include "llmc/ops/attention_cudnn.h"
 #include "llmc/ops/attention_flash_backward.cuh"
 #include "llmc/ops/attention_flash_forward.cuh"
 #include "llmc/ops/attention_simt.cuh"
@@ -53,22 +55,26 @@ bool tensor_cores_serve(int HS, const P*... p) {
 
 }  // namespace
 
-size_t attention_forward_workspace_bytes(int, int, int, int, int, CudaStream) {
-    return 0;
+size_t attention_forward_workspace_bytes(int B, int T, int H, int KV, int HS, CudaStream) {
+    return attention_choice.cudnn ? attention_cudnn_workspace_bytes(B, T, H, KV, HS, false) : 0;
 }
 
 template <class Elem>
 void attention_forward(Elem* out, float* lse, const Elem* qkv, int B, int T, int H, int KV, int HS,
-                       Workspace, CudaStream s) {
+                       Workspace ws, CudaStream s) {
     const AttentionShape p = shape_of(B, T, H, KV, HS);
     if (size_t(B) * T == 0) return;
-    if constexpr (std::is_same_v<Elem, bf16>)
+    if constexpr (std::is_same_v<Elem, bf16>) {
+        if (attention_choice.cudnn)
+            return attention_cudnn_forward(out, lse, qkv, B, T, H, KV, HS, ws, s);
         if (tensor_cores_serve<Elem>(HS, out, qkv)) return flash::forward(out, lse, qkv, p, s);
+    }
     simt::forward(out, lse, qkv, p, s);
 }
 
-size_t attention_backward_workspace_bytes(int B, int T, int H, int, int, CudaStream) {
-    return size_t(B) * T * H * sizeof(float);
+size_t attention_backward_workspace_bytes(int B, int T, int H, int KV, int HS, CudaStream) {
+    return attention_choice.cudnn ? attention_cudnn_workspace_bytes(B, T, H, KV, HS, true)
+                                  : size_t(B) * T * H * sizeof(float);
 }
 
 template <class Elem>
@@ -77,6 +83,9 @@ void attention_backward(Elem* dqkv, const Elem* dout, const Elem* qkv, const Ele
                         CudaStream s) {
     const AttentionShape p = shape_of(B, T, H, KV, HS);
     if (size_t(B) * T == 0) return;
+    if constexpr (std::is_same_v<Elem, bf16>)
+        if (attention_choice.cudnn)
+            return attention_cudnn_backward(dqkv, dout, qkv, out, lse, B, T, H, KV, HS, ws, s);
     CHECK(ws.bytes >= attention_backward_workspace_bytes(B, T, H, KV, HS, s), Exit::Resource,
           "attention_backward: the workspace is too small", str(ws.bytes, " bytes"));
     float* delta = static_cast<float*>(ws.data);

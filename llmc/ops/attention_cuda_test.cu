@@ -1,7 +1,10 @@
-// attention.h on CUDA against the CPU: tensor-core kernels and plain ones, ragged T, grouped heads.
+// attention.h on CUDA against the CPU: tensor-core kernels and plain ones, ragged T, grouped heads;
+// on a GPU also cuDNN's.
 #include "llmc/ops/attention.h"
 
+#include "llmc/ops/attention_cudnn.h"
 #include "llmc/ops/cuda_test.cuh"
+#include "llmc/ops/cudnn_plan.h"
 
 namespace {
 
@@ -26,6 +29,7 @@ constexpr Size kPlainSizes[] = {{1, 1, 1, 1, 8},   {2, 33, 2, 2, 16},  {1, 70, 4
 //   dS = P (dP - D): dP = dout . v is off by HS eps of its magnitudes; D = dout . out likewise, and
 //   by the rounding of the stored out. dS inherits e_p, and is rounded to bf16 itself.
 //   dq, dk: sums of those errors times |k|, |q|, times the scale.
+// cuDNN rounds each query head's part of a shared dk, dv to bf16 before it adds them up.
 template <class Elem>
 struct Reference {
     Elems<Elem> qkv, dout;
@@ -62,6 +66,7 @@ struct Reference {
         const auto [B, T, H, KV, HS] = z;
         const bool tensor_cores = std::is_same_v<Elem, bf16> && (HS == 64 || HS == 128);
         const double operand = tensor_cores ? 0x1p-8 : 0, scale = 1 / std::sqrt(double(HS));
+        const double part = attention_choice.cudnn && H > KV ? kRounding<Elem> : 0;
         const int row = (H + 2 * KV) * HS, kv = h / (H / KV);
         const auto at = [&, HS = HS, T = T](int t, int head) {
             return size_t(b * T + t) * row + head * HS;
@@ -94,8 +99,9 @@ struct Reference {
                 for (int i = 0; i < HS; i++) {
                     out_bound[ot + i] += P * (e_p + operand) * std::fabs(q[vu + i]);
                     dqkv_bound[qt + i] += e_dS * scale * std::fabs(q[ku + i]);
-                    dqkv_bound[ku + i] += e_dS * scale * std::fabs(q[qt + i]);
-                    dqkv_bound[vu + i] += P * (e_p + operand) * std::fabs(d[ot + i]);
+                    dqkv_bound[ku + i] +=
+                        (e_dS + part * P * std::fabs(dP - D)) * scale * std::fabs(q[qt + i]);
+                    dqkv_bound[vu + i] += P * (e_p + operand + part) * std::fabs(d[ot + i]);
                 }
             }
         }
@@ -146,6 +152,25 @@ TEST(attention_cuda, plain_forward_agrees_with_the_cpu) {
 TEST(attention_cuda, plain_backward_agrees_with_the_cpu) {
     for (const Size z : kPlainSizes) check_backward<float>(z);
     for (const Size z : {kPlainSizes[1], kPlainSizes[2]}) check_backward<bf16>(z);
+}
+// What cuDNN's kernels compute. That there are such kernels is proven without a GPU, in
+// attention_cudnn_test.cpp.
+TEST(attention_cuda, cudnn_agrees_with_the_cpu) {
+    if (!cudnn::built()) GTEST_SKIP() << "a build without cuDNN's headers";
+    try {
+        cudnn::load();
+    } catch (const Error& e) {
+        GTEST_SKIP() << e.what();
+    }
+    for (const bool deterministic : {true, false}) {
+        attention_choice = {true, deterministic};
+        for (const Size z : kTensorCoreSizes) {
+            check_forward<bf16>(z);
+            check_backward<bf16>(z);
+        }
+        check_forward<bf16>({1, 100, 1, 1, 64}, 3);
+    }
+    attention_choice = {};
 }
 // Many tiles of both kinds, several heads.
 TEST(attention_cuda, agrees_with_the_cpu_over_many_tiles) {

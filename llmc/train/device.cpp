@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include "llmc/ops/attention_cudnn.h"
+#include "llmc/ops/cudnn_plan.h"
 #include "llmc/ops/gemm.h"
 
 // Does the command compute on a device? A plan only reckons, so it needs none.
@@ -12,6 +14,21 @@ static bool computes(Command c) {
 // The same words for the table of a run and for errors.
 static std::string no_gpu() {
     return kBuiltWithCuda ? cuda_absence() : "this train_gpt was built without CUDA";
+}
+
+// --attention cudnn: everything that can be wrong with it is said before anything is allocated. A
+// plan needs the GPU too, since only the library knows how much memory its kernels want.
+static void attention_setup(const Options& opt, bool gpu) {
+    if (opt.attention != AttentionBy::Cudnn) return;
+    CHECK(cudnn::built(), Exit::Usage,
+          "--attention cudnn, but this train_gpt was built without cuDNN's headers", "", "",
+          "--attention own, or `make` where cudnn_backend.h of cuDNN 9 is");
+    CHECK(gpu && opt.device == Device::Cuda, Exit::Usage, "--attention cudnn needs a GPU",
+          gpu ? "--device cpu" : no_gpu(), "", "--attention own");
+    CHECK(opt.dtype == Dtype::BF16, Exit::Usage, "--attention cudnn works in bf16 only",
+          str("--dtype ", dtype_name(opt.dtype)), "--dtype bf16", "--attention own");
+    cudnn::load();
+    attention_choice = {true, opt.reduction == Reduction::Canonical};
 }
 
 void device_setup(Options& opt, const World& world) {
@@ -27,6 +44,7 @@ void device_setup(Options& opt, const World& world) {
                      : gpu                      ? "--device auto found it"
                                                 : "--device auto: " + no_gpu();
     if (opt.device == Device::Auto) opt.device = gpu ? Device::Cuda : Device::Cpu;
+    attention_setup(opt, gpu);
     if (opt.device != Device::Cuda || !computes(opt.command)) return;
 
     CHECK(world.size == 1, Exit::Usage, "ranks on GPUs talk through NCCL, which this version lacks",
@@ -42,7 +60,8 @@ std::string device_text(const Options& opt) {
     if (opt.device == Device::Cuda) {
         const CudaDevice device = cuda_device();
         return str(device.name, " (", opt.device_why, "), sm_", device.arch, ", ",
-                   device.memory >> 20, " MiB, ", dtype_name(opt.dtype));
+                   device.memory >> 20, " MiB, ", dtype_name(opt.dtype),
+                   attention_choice.cudnn ? ", attention by cuDNN " + cudnn::load() : "");
     }
     return str("CPU (", opt.device_why, "), ", omp_get_max_threads(), " threads, ", gemm_library());
 }

@@ -171,6 +171,7 @@ std::vector<OptionRow> rows() {
     row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use, "auto: a GPU if the build and the machine have one"),
     row("dtype", &O::dtype, {"fp32", "bf16"}, kMachine, Run | Use | Export, "numbers of weights and activations, where bf16 needs a GPU; of an exported model"),
     row("rounding", &O::rounding, {"nearest", "stochastic"}, kMachine, Run, "how bf16 weights are rounded from their fp32 masters; stochastic: up or down by chance, right on average"),
+    row("attention", &O::attention, {"own", "cudnn"}, kMachine, Run | Eval, "whose attention kernels run in bf16 on a GPU: ours, or NVIDIA's cuDNN 9, loaded only if asked for"),
     row("threads", &O::threads, at_least(1), kMachine, Run | Use | Tokenize, "CPU threads", "all cores of the process"),
     row("recompute", &O::recompute, {"none", "selective", "block"}, kMachine, Run, "compute activations again in the backward pass: less memory, same bits"),
 

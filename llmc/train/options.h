@@ -16,6 +16,7 @@ enum class Command { Train, Plan, Tokenize, TrainBpe, Generate, Eval, Import, Ex
 enum class Device { Auto, Cpu, Cuda };
 enum class Rounding { Nearest, Stochastic };
 enum class Overlap { On, Off };
+enum class AttentionBy { Own, Cudnn };
 enum class Schedule { Cosine, Linear, Constant, Wsd };
 
 // Each field is the option of the same name, with dashes for underscores. A value that means
@@ -55,6 +56,7 @@ struct Options {
     Device device = Device::Auto;
     Dtype dtype = Dtype::F32;
     Rounding rounding = Rounding::Nearest;
+    AttentionBy attention = AttentionBy::Own;
     int threads = 0;  // 0: all cores given to the process
     Recompute recompute = Recompute::None;
 

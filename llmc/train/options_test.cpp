@@ -76,7 +76,7 @@ TEST(options, every_row_sets_its_own_field_and_no_other) {
             // A value that is legal and differs from the default, found by trying some.
             bool changed = false;
             for (const char* text : {"1", "0.5", "2", "300", "linear", "cpu", "cuda", "bf16",
-                                     "stochastic", "block", "fast", "off", "some/path"}) {
+                                     "stochastic", "block", "fast", "off", "cudnn", "some/path"}) {
                 Options opt;
                 try {
                     row.set(opt, row.name, {text});

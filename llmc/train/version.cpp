@@ -6,6 +6,7 @@
 #include "build_facts.h"  // written by the Makefile: LLMC_GIT, LLMC_FLAGS, LLMC_MPI_FOUND
 #include "llmc/core/backend.h"
 #include "llmc/core/check.h"
+#include "llmc/ops/cudnn_plan.h"
 #include "llmc/ops/gemm.h"
 
 // A machine without a BLAS must still be able to say so.
@@ -25,6 +26,7 @@ std::string version_text() {
                "compiler  g++ ", __VERSION__, "\n",
                "flags     ", LLMC_FLAGS, "\n",
                "CUDA      ", kBuiltWithCuda ? "yes" : "no", "\n",
+               "cuDNN     ", cudnn::built() ? "loaded by --attention cudnn" : "no", "\n",
                "MPI       ", LLMC_MPI_FOUND, "\n",
                "BLAS      ", blas_text(), "\n",
                "HDF5      ", hdf5[0], ".", hdf5[1], ".", hdf5[2], "\n");

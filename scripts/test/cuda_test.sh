@@ -91,6 +91,18 @@ expect "no GPU for bf16" 2 "bf16 needs a GPU" "no NVIDIA driver" -- \
     env CUSIM_DEVICES=0 "$cuda" "${toy[@]}" --steps 1 --dtype bf16 --out "$work/x"
 expect "a GPU too old for bf16" 2 "8.0" "7.5" "--dtype fp32" -- \
     env CUSIM_ARCH=75 "$cuda" "${toy[@]}" --steps 1 --dtype bf16 --device cuda --out "$work/x"
+expect "a driver older than the build" 2 "driver is too old" "serves CUDA 12.4" "needs 13.0" "hint: --device cpu" -- \
+    env CUSIM_DRIVER=12040 "$cuda" "${toy[@]}" --steps 1 --device cuda --out "$work/x"
+expect "a driver older than the build, auto" 0 "device auto: the NVIDIA driver is too old" -- \
+    env CUSIM_DRIVER=12040 "$cuda" "${toy[@]}" --steps 1 --out "$work/auto2"
+cudnn=("${toy[@]}" --steps 1 --attention cudnn --out "$work/x")
+expect "cuDNN in a build without it" 2 "built without cuDNN's headers" "hint: --attention own" -- \
+    "$cuda" "${cudnn[@]}" --dtype bf16 --device cuda
+if "$cpu" --version | grep -q "^cuDNN *loaded"; then
+    expect "cuDNN without a GPU" 2 "--attention cudnn needs a GPU" "hint: --attention own" -- "$cpu" "${cudnn[@]}"
+else
+    skip "cuDNN without a GPU" "a build without cuDNN's headers"
+fi
 expect "a build without CUDA" 2 "built without CUDA" -- "$cpu" "${toy[@]}" --steps 1 --device cuda --out "$work/x"
 expect "out of device memory" 4 "out of device memory for" "bytes wanted" "free" "--micro-batch" -- \
     env CUSIM_MEMORY_MB=40 "$cuda" "${toy[@]}" --steps 1 --dtype bf16 --out "$work/x"

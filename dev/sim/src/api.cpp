@@ -54,8 +54,14 @@ cudaDeviceProp make_properties() {
     return p;
 }
 
+constexpr auto kInsufficientDriver = cudaError_t(35);  // cudaErrorInsufficientDriver
+
+// What the driver serves; one that is older than this build's runtime shows no devices.
+int driver_version() {
+    return int(env_number("CUSIM_DRIVER", CUDART_VERSION));
+}
 int device_count() {
-    return int(env_number("CUSIM_DEVICES", 1));
+    return driver_version() < CUDART_VERSION ? 0 : int(env_number("CUSIM_DEVICES", 1));
 }
 int current_device = 0;
 
@@ -93,6 +99,7 @@ using namespace cusim;
 
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = device_count();
+    if (driver_version() < CUDART_VERSION) return remember(kInsufficientDriver);
     return remember(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int device) {
@@ -152,7 +159,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-    *version = device_count() > 0 ? CUDART_VERSION : 0;
+    const bool absent = driver_version() == CUDART_VERSION && device_count() == 0;
+    *version = absent ? 0 : driver_version();
     return cudaSuccess;
 }
 
