@@ -28,6 +28,21 @@ fi
 shown "equal bits in other orders of threads, blocks and streams" \
     scripts/sim_schedules.sh "$BUILD/sim/kernel_tests"
 
+# The example of the README, word for word.
+if [ -n "${TEST_DEEP:-}" ] && command -v gdb > /dev/null; then
+    sed -n 's/ *#.*//; s/^ *(gdb) //p' dev/sim/README.md > "$work/commands"
+    is "a build for the debugger" "${MAKE:-make}" -s --no-print-directory BUILD="$BUILD/debug" \
+        SIM_OPT='-O0 -g3' "$BUILD/debug/sim/faults"
+    # shellcheck disable=SC2016  # gdb's names of values
+    expect "a breakpoint in a kernel, and steps" 0 "Breakpoint 1, reverse_kernel<false>" '$1 = 5' \
+        "14	    mine[t] = s[127 - t];" "RUNNING" "threads  127..127  done" "in __syncthreads" \
+        '$2 = {127, 126, 125, 124}' -- \
+        gdb -nx -batch -x dev/sim/cusim-gdb.py -x "$work/commands" \
+        --args "$BUILD/debug/sim/faults" missing_syncthreads right
+else
+    skip "a breakpoint in a kernel, and steps" "make test-deep with gdb runs it"
+fi
+
 if command -v "${NVCC:-nvcc}" > /dev/null; then
     archs="sm_80 sm_90"
     [ -z "${TEST_DEEP:-}" ] || archs="sm_80 sm_89 sm_90"
