@@ -131,6 +131,70 @@ def adamw(group):
     save(group, **{name: torch.stack(values) for name, values in after.items()})
 
 
+def rmsnorm(group):
+    """y = rmsnorm(x + branch), as LLaMA has it."""
+    N, C, eps = 5, 37, 1e-5
+    x, branch, w = inputs(N, C), inputs(N, C), inputs(C)
+    dy, above = gradient(N, C), gradient(N, C)
+    residual = x + branch
+    residual.retain_grad()
+    y = residual * (residual.square().mean(-1, keepdim=True) + eps).rsqrt() * w
+    ((y * dy).sum() + (residual * above).sum()).backward()
+    save(group, x=x, branch=branch, w=w, dy=dy, above=above, residual=residual, y=y)
+    save_grads(group, residual=residual, w=w)
+
+
+def swiglu(group):
+    N, F_ = 5, 13
+    x, dy = inputs(N, 2 * F_, scale=3.0), gradient(N, F_)
+    gate, up = x.chunk(2, dim=-1)
+    y = F.silu(gate) * up
+    y.backward(dy)
+    save(group, x=x, dy=dy, y=y)
+    save_grads(group, x=x)
+
+
+def turned(x, theta, stretch, halves):
+    """Rotary positions of (B, T, heads, HS), by complex numbers: independent of the op's way."""
+    HS = x.shape[-1]
+    f = theta ** (-torch.arange(0, HS, 2) / HS)
+    if stretch:  # LLaMA 3.1's rule, as its config.json has it: (factor, low, high, old context)
+        factor, low, high, old = stretch
+        waves = 2 * torch.pi / f
+        smooth = (old / waves - low) / (high - low)
+        between = (1 - smooth) * f / factor + smooth * f
+        f = torch.where(waves > old / low, f / factor, torch.where(waves < old / high, f, between))
+    angle = torch.outer(torch.arange(x.shape[1]).double(), f)[None, :, None, :]
+    pairs = torch.stack(x.chunk(2, dim=-1), -1) if halves else x.unflatten(-1, (HS // 2, 2))
+    z = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angle), angle))
+    return torch.cat((z[..., 0], z[..., 1]), -1) if halves else z.flatten(-2)
+
+
+def rope(group):
+    """Both orders of pairs, without and with stretched waves; queries and keys alone are turned."""
+    B, T, H, KV, HS = 2, 7, 3, 1, 8
+    for name, halves, stretch in (("half", True, None), ("interleaved", False, None),
+                                  ("stretched", True, (8.0, 1.0, 4.0, 16.0))):
+        qkv, dy = inputs(B, T, H + 2 * KV, HS), gradient(B, T, H + 2 * KV, HS)
+        y = torch.cat((turned(qkv[:, :, :H + KV], 100.0, stretch, halves), qkv[:, :, H + KV:]), 2)
+        y.backward(dy)
+        part = group.create_group(name)
+        save(part, qkv=qkv, dy=dy, y=y)
+        save_grads(part, qkv=qkv)
+
+
+def qknorm(group):
+    """Each head of q and k divided by its root mean square, as Qwen 3 has it."""
+    N, H, KV, HS, eps = 6, 3, 2, 10, 1e-6
+    qkv, qw, kw, dy = inputs(N, H + 2 * KV, HS), inputs(HS), inputs(HS), gradient(N, H + 2 * KV, HS)
+    q, k, v = qkv.split([H, KV, KV], dim=1)
+    norm = lambda x, w: x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * w
+    y = torch.cat((norm(q, qw), norm(k, kw), v), 1)
+    y.backward(dy)
+    save(group, qkv=qkv, qw=qw, kw=kw, dy=dy, y=y)
+    save_grads(group, qkv=qkv, qw=qw, kw=kw)
+
+
 def main():
     path = sys.argv[1] if len(sys.argv) > 1 else "dev/reference/ops.h5"
     with h5py.File(path, "w", libver="latest") as file:
@@ -138,6 +202,9 @@ def main():
             op(file.create_group(op.__name__))
         attention(file.create_group("attention"), B=2, T=9, H=4, KV=2, HS=5)
         attention(file.create_group("attention_tiles"), B=1, T=67, H=2, KV=1, HS=7)
+        for op in (rmsnorm, swiglu, rope, qknorm):
+            op(file.create_group(op.__name__))
+        attention(file.create_group("attention_grouped"), B=1, T=13, H=6, KV=2, HS=8)
 
 
 main()

@@ -1,37 +1,47 @@
 // llmc/io/tokenizer.cpp: what all tokenizers do alike: special tokens and decoding.
 #include "llmc/io/tokenizer.h"
 
+#include <algorithm>
+
 #include "llmc/core/check.h"
 
 void Tokenizer::encode(std::string_view text, bool special, std::vector<int>& ids) {
-    const auto& specials = vocab_->specials;
     size_t at = 0;
-    if (special) {
-        std::vector<size_t> next(specials.size()); // where each one comes next, at or after `at`
-        for (size_t k = 0; k < next.size(); k++) next[k] = text.find(specials[k].first);
+    if (const size_t n = vocab_->added.size() + (special ? vocab_->specials.size() : 0)) {
+        const auto text_id = [&](size_t k) -> const TextIds::value_type& {
+            const size_t added = vocab_->added.size();
+            return k < added ? vocab_->added[k] : vocab_->specials[k - added];
+        };
+        const auto length = [&](size_t k) { return text_id(k).first.size(); };
+        std::vector<size_t> next(n);  // where each one comes next, at or after `at`
+        for (size_t k = 0; k < n; k++) next[k] = text.find(text_id(k).first);
         while (true) {
-            size_t first = specials.size(); // the first in the text; of several there, the longest
-            for (size_t k = 0; k < next.size(); k++) {
-                if (next[k] < at) next[k] = text.find(specials[k].first, at);
+            size_t first = n;  // the first in the text; of several there, the longest
+            for (size_t k = 0; k < n; k++) {
+                if (next[k] < at) next[k] = text.find(text_id(k).first, at);
                 if (next[k] == std::string_view::npos) continue;
-                if (first == specials.size() || next[k] < next[first] ||
-                    (next[k] == next[first] &&
-                     specials[k].first.size() > specials[first].first.size()))
+                if (first == n || next[k] < next[first] ||
+                    (next[k] == next[first] && length(k) > length(first)))
                     first = k;
             }
-            if (first == specials.size()) break;
-            encode_ordinary(text.substr(at, next[first] - at), ids);
-            ids.push_back(specials[first].second);
-            at = next[first] + specials[first].first.size();
+            if (first == n) break;
+            encode_ordinary(text.substr(at, next[first] - at), at == 0, ids);
+            ids.push_back(text_id(first).second);
+            at = next[first] + length(first);
         }
     }
-    encode_ordinary(text.substr(at), ids);
+    encode_ordinary(text.substr(at), at == 0, ids);
 }
 
 std::vector<int> Tokenizer::encode(std::string_view text, bool special) {
     std::vector<int> ids;
     encode(text, special, ids);
     return ids;
+}
+
+bool Tokenizer::ends_text(int id) const {
+    return id == vocab_->eot ||
+           std::find(vocab_->ends.begin(), vocab_->ends.end(), id) != vocab_->ends.end();
 }
 
 const std::string& Tokenizer::token_bytes(int id) const {

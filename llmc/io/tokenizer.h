@@ -1,13 +1,17 @@
 // llmc/io/tokenizer.h: text to token ids and back.
 //
-// One kind of tokenizer so far, byte-level BPE as GPT-2 has it (Radford et al. 2019, "Language
-// models are unsupervised multitask learners", section 2.2): text is split into pieces by a regular
-// expression, the bytes of each piece are the first tokens, and pairs of neighbours merge in the
-// order of a learned list. Without merges it is the plain byte tokenizer.
+// Byte pair encoding of two kinds. Byte-level, as GPT-2, LLaMA 3 and Qwen have it (Radford et al.
+// 2019, "Language models are unsupervised multitask learners", section 2.2): text is split into
+// pieces by a regular expression, the bytes of each piece are the first tokens, and pairs of
+// neighbours merge in the order of a learned list. Without merges it is the plain byte tokenizer.
+// Of characters, as LLaMA 2 has it: nothing is split, characters merge, and what has no token is
+// spelt in bytes. And sentencepiece's models, by their library.
 //
-// Every text is legal, valid UTF-8 or not, and decode(encode(text)) == text, byte for byte.
-// Definition: tokenizer_bpe.cpp. Files: tokenizer_files.cpp. Training: tokenizer_train.h.
-// Proof: tokenizer_test.cpp.
+// Every text is legal, valid UTF-8 or not. decode(encode(text)) == text, byte for byte; but Qwen's
+// kind brings text into Unicode's normal form C first, and where a space stands for U+2581, so does
+// U+2581 for a space.
+// Definition: tokenizer_bpe.cpp. Files: tokenizer_json.cpp, tokenizer_files.cpp. Training:
+// tokenizer_train.h. Proof: tokenizer_test.cpp, tokenizer_json_test.cpp.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -17,14 +21,20 @@
 #include <vector>
 
 constexpr const char* kEndOfText = "<|endoftext|>";
+constexpr const char* kSpaceSign =
+    "\xe2\x96\x81";  // U+2581, which some vocabularies have for a space
+
+using TextIds = std::vector<std::pair<std::string, int>>;  // texts that mean one id
 
 // The ids of a tokenizer and what they stand for.
 struct Vocabulary {
-    std::vector<std::string> bytes;                    // (V) what decoding writes for each id
-    std::vector<std::pair<std::string, int>> specials; // texts that mean one id, if asked for
-    int eot = -1;                                      // id of kEndOfText, before each document
-    std::string name;                                  // for people: "byte", "gpt2", "bpe-2048"
-    bool space_before_text = false; // the first token of a text begins with a space of its own
+    std::vector<std::string> bytes;  // (V) what decoding writes for each id
+    TextIds specials;                // texts that mean one id, if asked for
+    TextIds added;                   // ... and whether asked for or not
+    int eot = -1;                    // what stands before each document; -1: none
+    std::vector<int> ends;           // what ends a text that a model writes
+    std::string name;                // for people: "byte", "gpt2", "bpe-2048"
+    bool space_before_text = false;  // the first token of a text begins with a space of its own
 };
 
 // An encoder keeps a cache of words it has seen: one object a thread, clone() makes more.
@@ -35,6 +45,7 @@ class Tokenizer {
     const std::string& name() const { return vocab_->name; }
     int vocab_size() const { return int(vocab_->bytes.size()); }
     int eot() const { return vocab_->eot; }
+    bool ends_text(int id) const;  // the end of what a model writes; what begins a document, too
     bool space_before_text() const { return vocab_->space_before_text; }
 
     // Appends the ids of the text. With `special` the texts of special tokens ("<|endoftext|>")
@@ -44,7 +55,7 @@ class Tokenizer {
 
     // The exact bytes of the ids. A list cut in the middle of a character gives a part of it.
     std::string decode(const std::vector<int>& ids) const;
-    const std::string& token_bytes(int id) const; // Usage when there is no such id
+    const std::string& token_bytes(int id) const;  // Usage when there is no such id
 
     // The largest n for which the text may be cut before byte n: encoding both parts (without
     // special tokens) gives the ids of the whole, whatever follows the text. 0 when no place in it
@@ -58,16 +69,17 @@ class Tokenizer {
 
   protected:
     explicit Tokenizer(std::shared_ptr<const Vocabulary> vocab) : vocab_(std::move(vocab)) {}
-    virtual void encode_ordinary(std::string_view text, std::vector<int>& ids) = 0;
+    // A part of a text that has no special tokens; first: its beginning.
+    virtual void encode_ordinary(std::string_view text, bool first, std::vector<int>& ids) = 0;
 
     std::shared_ptr<const Vocabulary> vocab_;
 };
 
-// Two kinds. Byte-level BPE, tokenizer_bpe.cpp, and sentencepiece's, tokenizer_sentencepiece.cpp.
 // spec is "byte" (256 bytes and end-of-text: 257 ids), or a file or a folder with one:
-//     tokenizer.json               Hugging Face, byte-level BPE with GPT-2's splitting; our
-//     train-bpe encoder.json + vocab.bpe     OpenAI's GPT-2; also under the names vocab.json +
-//     merges.txt gpt2_tokenizer.bin           llm.c's; it can only decode
+//     tokenizer.json                     Hugging Face's, of the kinds above; our train-bpe's
+//     encoder.json + vocab.bpe           OpenAI's GPT-2; also under the names vocab.json,
+//     merges.txt tokenizer.model                    sentencepiece's gpt2_tokenizer.bin,
+//     tokenizer.bin  llm.c's, which can only decode; llama2.c's
 // Usage when there is nothing of the kind, or of a kind that would encode differently from its
 // author's program; Damaged when the content is broken.
 std::unique_ptr<Tokenizer> tokenizer_open(const std::string& spec);

@@ -1,112 +1,66 @@
-// llmc/io/tokenizer_bpe.cpp: byte-level BPE encoding.
+// llmc/io/tokenizer_bpe.cpp: BPE encoding.
 #include "llmc/io/tokenizer_bpe.h"
 
 #include <algorithm>
-#include <cassert>
+#include <cstdio>
 #include <cstring>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <xxhash.h>
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
-
-// ---- splitting
-
-size_t utf8_valid_prefix(std::string_view text) {
-    const auto* s = reinterpret_cast<const unsigned char*>(text.data());
-    const size_t n = text.size();
-    size_t i = 0;
-    while (i < n) {
-        if (s[i] < 0x80) {
-            i++;
-            continue;
-        }
-        // Length by the first byte; the second byte's range excludes overlong forms, surrogates and
-        // what lies above U+10FFFF.
-        const unsigned char c = s[i];
-        const size_t length = c >= 0xc2 && c <= 0xdf   ? 2
-                              : c >= 0xe0 && c <= 0xef ? 3
-                              : c >= 0xf0 && c <= 0xf4 ? 4
-                                                       : 0;
-        if (length == 0 || n - i < length) return i;
-        const unsigned char low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
-        const unsigned char high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-        if (s[i + 1] < low || s[i + 1] > high) return i;
-        for (size_t k = 2; k < length; k++)
-            if ((s[i + k] & 0xc0) != 0x80) return i;
-        i += length;
-    }
-    return n;
-}
-
-Splitter::Splitter(const std::string& pattern) {
-    int error = 0;
-    PCRE2_SIZE offset = 0;
-    pcre2_code* code =
-        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                      PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &offset, nullptr);
-    CHECK(code, Exit::Usage, "cannot compile the splitting pattern of a tokenizer",
-          str("PCRE2 error ", error, " at ", offset));
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); // where it fails, the interpreter does the same
-    code_ =
-        std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
-}
-
-size_t Splitter::match_end(std::string_view valid, size_t at) const {
-    // One match's scratch memory for each thread, for the life of the thread.
-    thread_local const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> match(
-        pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
-    const int rc = pcre2_match(static_cast<const pcre2_code*>(code_.get()),
-                               reinterpret_cast<PCRE2_SPTR>(valid.data()), valid.size(), at,
-                               PCRE2_NO_UTF_CHECK, match.get(), nullptr);
-    CHECK(rc >= 0, Exit::Resource, "cannot split text", str("PCRE2 error ", rc));
-    const size_t end = pcre2_get_ovector_pointer(match.get())[1];
-    assert(end > at);
-    return end;
-}
-
-size_t gpt2_safe_cut(std::string_view text) {
-    // No piece holds white space after something else, and no rule looks back. A byte that may be
-    // the last of a white space character outside ASCII (U+0085 to U+3000) is taken for one.
-    const auto may_end_white_space = [](unsigned char c) {
-        return c <= 0x20 || (c >= 0x80 && c <= 0x8a) || c == 0x9f || c == 0xa0 || c == 0xa8 ||
-               c == 0xa9 || c == 0xaf;
-    };
-    for (size_t i = text.size(); i-- > 1;) {
-        const char c = text[i];
-        if ((c == ' ' || c == '\n' || c == '\t' || c == '\r') &&
-            !may_end_white_space(uint8_t(text[i - 1])))
-            return i;
-    }
-    return 0;
-}
 
 // ---- model
 
 // GPT-2's vocabulary is known by the digest of its tokens, each closed by a zero byte.
 constexpr const char* kGpt2Digest = "3276267f42efd76fad61774450c8691b";
 
+// Special tokens that end what a model says: of GPT-2 and Qwen, of LLaMA 3, of LLaMA 2.
+static bool ends_text(const std::string& special) {
+    for (const char* name : {kEndOfText, "<|im_end|>", "<|end_of_text|>", "<|eot_id|>", "</s>"})
+        if (special == name) return true;
+    return false;
+}
+
+// Id of each byte: in a byte-level model the token that is this byte, in a character model the
+// token written <0xNN>.
+static void find_bytes(BpeModel& model, const std::string& where) {
+    model.byte_id.fill(-1);
+    for (size_t id = 0; id < model.vocab.bytes.size() && !model.rules.characters; id++) {
+        const std::string& bytes = model.vocab.bytes[id];
+        if (bytes.size() == 1) model.byte_id[uint8_t(bytes[0])] = int(id);
+    }
+    for (size_t b = 0; b < 256; b++) {
+        if (model.rules.characters) {
+            const auto found = model.id_of.find(byte_token(uint8_t(b)));
+            if (found != model.id_of.end()) model.byte_id[b] = found->second;
+        }
+        CHECK(model.byte_id[b] >= 0, Exit::Damaged, str("no token for byte ", b, " in ", where), "",
+              "a vocabulary with all 256 bytes");
+    }
+}
+
 void bpe_complete(BpeModel& model, const std::string& where) {
     Vocabulary& vocab = model.vocab;
     Digest digest;
-    model.byte_id.fill(-1);
-    for (size_t id = 0; id < vocab.bytes.size(); id++) {
-        const std::string& bytes = vocab.bytes[id];
-        if (bytes.size() == 1) model.byte_id[uint8_t(bytes[0])] = int(id);
-        digest.update(bytes.c_str(), bytes.size() + 1);
+    for (const std::string& bytes : vocab.bytes) digest.update(bytes.c_str(), bytes.size() + 1);
+    find_bytes(model, where);
+    for (const auto& [text, id] : vocab.specials) {
+        if (text == kEndOfText && vocab.eot < 0) vocab.eot = id;
+        if (ends_text(text)) vocab.ends.push_back(id);
     }
-    for (size_t b = 0; b < 256; b++)
-        CHECK(model.byte_id[b] >= 0, Exit::Damaged, str("no token for byte ", b, " in ", where), "",
-              "a byte-level vocabulary, which has all 256 bytes");
-    for (const auto& [text, id] : vocab.specials)
-        if (text == kEndOfText) vocab.eot = id;
     vocab.name = model.merges.empty()          ? "byte"
                  : digest.hex() == kGpt2Digest ? "gpt2"
                                                : str("bpe-", vocab.bytes.size());
+}
+
+std::string byte_token(uint8_t byte) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", byte);
+    return text;
 }
 
 BpeModel byte_model() {
@@ -125,10 +79,11 @@ namespace {
 // What all clones of a tokenizer share.
 struct BpeTables {
     BpeModel model;
-    std::unordered_map<uint64_t, uint32_t> rank; // (left, right) -> index in model.merges
-    Splitter splitter{kGpt2Pattern};
+    std::unordered_map<uint64_t, uint32_t> rank;  // (left, right) -> index in model.merges
+    std::optional<Splitter> splitter;             // where there is something to split by
 
     explicit BpeTables(BpeModel m) : model(std::move(m)) {
+        if (!model.rules.pattern.empty()) splitter.emplace(model.rules.pattern);
         rank.reserve(model.merges.size());
         for (size_t r = 0; r < model.merges.size(); r++)
             rank.emplace(pair(model.merges[r].left, model.merges[r].right), uint32_t(r));
@@ -136,19 +91,19 @@ struct BpeTables {
     static uint64_t pair(int left, int right) { return uint64_t(left) << 32 | uint32_t(right); }
 };
 
-// Merges the neighbours of one piece. The symbols are a linked list over the piece's bytes; a heap
-// holds the pairs that can merge, the most urgent first, from left to right among equals. So n
-// bytes take O(n log n), however long the piece is.
+// Merges the neighbours of one piece. The symbols are a linked list over the piece; a heap holds
+// the pairs that can merge, the most urgent first, from left to right among equals. So n bytes take
+// O(n log n), however long the piece is.
 class Merger {
   public:
     void append(const BpeTables& tables, std::string_view piece, std::vector<int>& ids) {
         CHECK(piece.size() < UINT32_MAX, Exit::Resource, "a word too long for the tokenizer",
               str(piece.size(), " bytes without a break"));
-        const uint32_t n = uint32_t(piece.size());
-        id_.resize(n), next_.resize(n), previous_.resize(n);
+        first_tokens(tables.model, piece);
+        const uint32_t n = uint32_t(id_.size());
+        next_.resize(n), previous_.resize(n);
         for (uint32_t i = 0; i < n; i++) {
-            id_[i] = tables.model.byte_id[uint8_t(piece[i])];
-            next_[i] = i + 1; // n: none
+            next_[i] = i + 1;  // n: none
             previous_[i] = i - 1;
         }
         for (uint32_t i = 0; i + 1 < n; i++) offer(tables, i, n);
@@ -169,6 +124,25 @@ class Merger {
     }
 
   private:
+    // id_ = the piece's bytes, or its characters and the bytes of those that have no token.
+    void first_tokens(const BpeModel& model, std::string_view piece) {
+        id_.clear();
+        size_t known = 0;  // up to here the piece is well-formed UTF-8
+        for (size_t at = 0, n; at < piece.size(); at += n) {
+            n = 1;
+            if (model.rules.characters) {
+                if (known <= at) known = at + utf8_valid_prefix(piece.substr(at));
+                while (at + n < known && (piece[at + n] & 0xc0) == 0x80) n++;
+                const auto found = model.id_of.find(std::string(piece.substr(at, n)));
+                if (known > at && found != model.id_of.end()) {
+                    id_.push_back(found->second);
+                    continue;
+                }
+            }
+            for (const char c : piece.substr(at, n)) id_.push_back(model.byte_id[uint8_t(c)]);
+        }
+    }
+
     void offer(const BpeTables& tables, uint32_t i, uint32_t n) {
         if (next_[i] >= n) return;
         const auto found = tables.rank.find(BpeTables::pair(id_[i], id_[next_[i]]));
@@ -177,7 +151,7 @@ class Merger {
 
     std::vector<int> id_;
     std::vector<uint32_t> next_, previous_;
-    std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap_; // rank, position
+    std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap_;  // rank, position
 };
 
 // Words and their ids, so that a word is merged once and then copied: English text finds 94 to 98%
@@ -223,7 +197,8 @@ class BpeTokenizer : public Tokenizer {
         : Tokenizer({tables, &tables->model.vocab}), tables_(tables) {}
 
     size_t safe_cut(std::string_view text) const override {
-        return tables_->model.merges.empty() ? text.size() : gpt2_safe_cut(text);
+        if (plain_bytes()) return text.size();
+        return rules().safe_cut ? rules().safe_cut(text) : 0;
     }
     std::string json() const override { return bpe_to_json(tables_->model); }
     std::unique_ptr<Tokenizer> clone() const override {
@@ -231,24 +206,59 @@ class BpeTokenizer : public Tokenizer {
     }
 
   protected:
-    void encode_ordinary(std::string_view text, std::vector<int>& ids) override {
-        if (tables_->model.merges.empty()) {
+    void encode_ordinary(std::string_view text, bool first, std::vector<int>& ids) override {
+        if (plain_bytes()) {
             for (const char c : text) ids.push_back(tables_->model.byte_id[uint8_t(c)]);
             return;
         }
-        tables_->splitter.split(text, [&](std::string_view piece) {
-            cache_.append(piece, ids,
-                          [&](std::vector<int>& to) { merger_.append(*tables_, piece, to); });
+        if (rules().characters || rules().nfc) {
+            changed_.clear();
+            if (rules().nfc)
+                nfc_append(changed_, text);
+            else
+                append_signed(changed_, text, first);
+            text = changed_;
+        }
+        if (!tables_->splitter) {
+            if (!text.empty()) encode_piece(text, ids);
+            return;
+        }
+        tables_->splitter->split(text, [&](std::string_view piece) {
+            cache_.append(piece, ids, [&](std::vector<int>& to) { encode_piece(piece, to); });
         });
+    }
+
+  private:
+    const BpeRules& rules() const { return tables_->model.rules; }
+    bool plain_bytes() const { return tables_->model.merges.empty() && !rules().characters; }
+
+    void encode_piece(std::string_view piece, std::vector<int>& ids) {
+        if (rules().whole_pieces) {
+            const auto found = tables_->model.id_of.find(std::string(piece));
+            if (found != tables_->model.id_of.end()) return ids.push_back(found->second);
+        }
+        merger_.append(*tables_, piece, ids);
+    }
+
+    // Spaces as their sign, one more before the text where the model puts it.
+    void append_signed(std::string& to, std::string_view text, bool first) const {
+        if (text.empty()) return;
+        const SpacePrefix prefix = rules().prefix;
+        const bool there = text.starts_with(' ') || text.starts_with(kSpaceSign);
+        if (prefix == SpacePrefix::Each || (prefix == SpacePrefix::EachUnlessThere && !there) ||
+            (prefix == SpacePrefix::FirstUnlessThere && first && !there))
+            to += kSpaceSign;
+        for (const char c : text) c == ' ' ? to += kSpaceSign : to += c;
     }
 
   private:
     std::shared_ptr<const BpeTables> tables_;
     Merger merger_;
     WordCache cache_;
+    std::string changed_;  // the text as the rules change it
 };
 
-} // namespace
+}  // namespace
 
 std::unique_ptr<Tokenizer> bpe_tokenizer(BpeModel model) {
     return std::make_unique<BpeTokenizer>(std::make_shared<const BpeTables>(std::move(model)));

@@ -14,8 +14,6 @@
 
 using nlohmann::json;
 
-constexpr const char* kSpaceSign = "\xe2\x96\x81";  // U+2581, what pieces have for a space
-
 // ---- bytes in JSON
 std::string base64_encode(const std::string& bytes) {
     static constexpr char digits[] =
@@ -163,7 +161,7 @@ class SentencePieceTokenizer : public Tokenizer {
     }
 
   protected:
-    void encode_ordinary(std::string_view text, std::vector<int>& ids) override {
+    void encode_ordinary(std::string_view text, bool, std::vector<int>& ids) override {
         std::vector<int> found;
         const auto status = model_->processor.Encode({text.data(), text.size()}, &found);
         CHECK(status.ok(), Exit::Damaged, "sentencepiece cannot encode", status.ToString());
@@ -207,6 +205,7 @@ std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string serialized,
     model->vocab.eot = p.bos_id() >= 0 ? p.bos_id() : p.eos_id();
     CHECK(model->vocab.eot >= 0, Exit::Usage,
           "a sentencepiece model without <s> and </s>: " + where);
+    if (p.eos_id() >= 0) model->vocab.ends = {p.eos_id()};
     model->vocab.name = str("sentencepiece-", p.GetPieceSize());
     return std::make_unique<SentencePieceTokenizer>(model);
 }

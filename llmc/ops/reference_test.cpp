@@ -12,6 +12,10 @@
 #include "llmc/ops/layernorm.h"
 #include "llmc/ops/matmul.h"
 #include "llmc/ops/op_test.h"
+#include "llmc/ops/qknorm.h"
+#include "llmc/ops/rmsnorm.h"
+#include "llmc/ops/rope.h"
+#include "llmc/ops/swiglu.h"
 
 namespace {
 constexpr CpuStream s;
@@ -142,7 +146,8 @@ TEST(reference, attention) {
         int B, T, H, KV, HS;
     };
     for (const auto& [name, B, T, H, KV, HS] :
-         {Case{"attention", 2, 9, 4, 2, 5}, Case{"attention_tiles", 1, 67, 2, 1, 7}}) {
+         {Case{"attention", 2, 9, 4, 2, 5}, Case{"attention_tiles", 1, 67, 2, 1, 7},
+          Case{"attention_grouped", 1, 13, 6, 2, 8}}) {
         const Reference r(name);
         const Buffer qkv = r("qkv");
         Buffer out(B * T * H * HS), lse(B * H * T), dqkv(qkv.size());
@@ -191,4 +196,68 @@ TEST(reference, adamw) {
         expect_near("v", v, tv, 4 * t, 0.05);
         expect_near("p", p, tp, 2 * t, 0.1);
     }
+}
+
+TEST(reference, residual_rmsnorm) {
+    const Reference r("rmsnorm");
+    const int N = 5, C = 37;
+    const Buffer w = r("w");
+    Buffer residual(N * C), y(N * C), rstd(N), dresidual = r("above"), dw(C);
+    residual_rmsnorm_forward(residual, y, rstd, r("x"), r("branch"), w, N, C, 1e-5f, s);
+    Scratch ws(rmsnorm_backward_workspace_bytes(N, C, s));
+    residual_rmsnorm_backward(dresidual, dw, r("dy"), residual, w, rstd, N, C, ws, s);
+    // As of the layer norm.
+    expect_near("residual", residual, r("residual"), 1);
+    expect_near("y", y, r("y"), 12, 3);
+    expect_near("dresidual", dresidual, r("dresidual"), 16, 3);
+    expect_near("dw", dw, r("dw"), N + 12, 4);
+}
+
+TEST(reference, swiglu) {
+    const Reference r("swiglu");
+    const int N = 5, F = 13;
+    const Buffer x = r("x"), dy = r("dy");
+    Buffer y(N * F), dx(N * 2 * F);
+    swiglu_forward(y, x, N, F, s);
+    swiglu_backward(dx, dy, x, N, F, s);
+    // An exponential, a quotient and two products of numbers up to 10.
+    expect_near("y", y, r("y"), 8);
+    expect_near("dx", dx, r("dx"), 12, 3);
+}
+
+TEST(reference, rope) {
+    const int B = 2, T = 7, H = 3, KV = 1, HS = 8;
+    struct Case {
+        const char* name;
+        RopePairs pairs;
+        RopeScaling scaling;
+    };
+    for (const auto& [name, pairs, scaling] : {Case{"rope/half", RopePairs::Half, {}},
+                                               {"rope/interleaved", RopePairs::Interleaved, {}},
+                                               {"rope/stretched", RopePairs::Half, {8, 1, 4, 16}}}) {
+        const Reference r(name);
+        Buffer table(T * HS), qkv = r("qkv"), dqkv = r("dy");
+        rope_table(table, 0, T, HS, 100, scaling);
+        rope(qkv, table, B, T, H, KV, HS, pairs, 1, s);
+        rope(dqkv, table, B, T, H, KV, HS, pairs, -1, s);
+        // Two products of numbers up to 4, with a rounded cosine.
+        expect_near(name, qkv, r("y"), 4, 4);
+        expect_near(name, dqkv, r("dqkv"), 4, 4);
+    }
+}
+
+TEST(reference, qknorm) {
+    const Reference r("qknorm");
+    const int N = 6, H = 3, KV = 2, HS = 10;
+    const Buffer qw = r("qw"), kw = r("kw");
+    Buffer qkv = r("qkv"), qk(N * (H + KV) * HS), rstd(N * (H + KV)), dqkv = r("dy"), dqw(HS),
+           dkw(HS);
+    qknorm_forward(qkv, qk, rstd, qw, kw, N, H, KV, HS, 1e-6f, s);
+    Scratch ws(qknorm_backward_workspace_bytes(N, H, KV, HS, s));
+    qknorm_backward(dqkv, dqw, dkw, qk, qw, kw, rstd, N, H, KV, HS, ws, s);
+    // Sums of HS squares; sums over N rows of H heads of terms of order 4.
+    expect_near("y", qkv, r("y"), 10, 3);
+    expect_near("dqkv", dqkv, r("dqkv"), 16, 3);
+    expect_near("dqw", dqw, r("dqw"), N * H + 12, 4);
+    expect_near("dkw", dkw, r("dkw"), N * KV + 12, 4);
 }

@@ -4,28 +4,18 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <cstdint>
 
 #include "llmc/core/phase.h"
+#include "llmc/ops/rmsnorm_row.h"
 #include "llmc/ops/row_blocks.h"
-
-static float normalise_row(float* y, const float* x, const float* w, int C, float eps) {
-    float squares = 0.f;
-#pragma omp simd reduction(+ : squares)
-    for (int c = 0; c < C; c++) squares += x[c] * x[c];
-    const float rstd = 1.f / std::sqrt(squares / float(C) + eps);
-#pragma omp simd
-    for (int c = 0; c < C; c++) y[c] = x[c] * rstd * w[c];
-    return rstd;
-}
 
 void rmsnorm_forward(float* y, float* rstd, const float* x, const float* w, int N, int C, float eps,
                      CpuStream) {
     const PhaseTimer timer(Phase::Other);
 #pragma omp parallel for schedule(static)
     for (int n = 0; n < N; n++)
-        rstd[n] = normalise_row(y + int64_t(n) * C, x + int64_t(n) * C, w, C, eps);
+        rstd[n] = rmsnorm_row(y + int64_t(n) * C, x + int64_t(n) * C, w, C, eps);
 }
 
 void residual_rmsnorm_forward(float* residual, float* y, float* rstd, const float* x,
@@ -36,32 +26,13 @@ void residual_rmsnorm_forward(float* residual, float* y, float* rstd, const floa
     for (int n = 0; n < N; n++) {
         const int64_t row = int64_t(n) * C;
         for (int c = 0; c < C; c++) residual[row + c] = x[row + c] + branch[row + c];
-        rstd[n] = normalise_row(y + row, residual + row, w, C, eps);
+        rstd[n] = rmsnorm_row(y + row, residual + row, w, C, eps);
     }
 }
 
 // ---- backward
 size_t rmsnorm_backward_workspace_bytes(int N, int C, CpuStream) {
     return size_t(row_blocks(N)) * size_t(C) * sizeof(float);
-}
-
-// One row: dx = (or +=) rstd * (g - xhat * mean(g * xhat)), and this row's share of dw.
-template <bool kAdd>
-static void backward_row(float* dx, float* dw, const float* dy, const float* x, const float* w,
-                         float rstd, int C) {
-    float sum = 0.f;
-#pragma omp simd reduction(+ : sum)
-    for (int c = 0; c < C; c++) {
-        const float xhat = x[c] * rstd;
-        dw[c] += dy[c] * xhat;
-        sum += dy[c] * w[c] * xhat;
-    }
-    const float mean = sum / float(C);
-#pragma omp simd
-    for (int c = 0; c < C; c++) {
-        const float d = rstd * (dy[c] * w[c] - x[c] * rstd * mean);
-        dx[c] = kAdd ? dx[c] + d : d;
-    }
 }
 
 template <bool kAdd>
@@ -78,7 +49,7 @@ static void backward_rows(float* dx, float* dw, const float* dy, const float* x,
             std::fill_n(mine, C, 0.f);
             for (int n = k * rows; n < std::min(N, (k + 1) * rows); n++) {
                 const int64_t row = int64_t(n) * C;
-                backward_row<kAdd>(dx + row, mine, dy + row, x + row, w, rstd[n], C);
+                rmsnorm_backward_row<kAdd>(dx + row, mine, dy + row, x + row, w, rstd[n], C);
             }
         }
 #pragma omp for schedule(static)

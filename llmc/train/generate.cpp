@@ -9,8 +9,8 @@
 
 template <class Elem, class Stream>
 void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int V,
-              const std::vector<int>& prompt, int n, int eot, const Sampling& how,
-              const std::function<void(int)>& emit) {
+              const std::vector<int>& prompt, int n, const Tokenizer& tokenizer,
+              const Sampling& how, const std::function<void(int)>& emit) {
     decoder.reset();
     std::vector<int> text = prompt;
     size_t fed = 0;  // of text, in the cache
@@ -22,22 +22,25 @@ void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int 
         const float* logits = decoder.feed(shards, text.data() + fed, int(text.size() - fed));
         fed = text.size();
         const int token = sample_token(logits, V, how, uint64_t(i));
-        if (token == eot) return;
+        if (tokenizer.ends_text(token)) return;
         text.push_back(token);
         emit(token);
     }
 }
 
-#define GENERATE_FOR(Elem, Stream)                                             \
-    template void generate(Decoder<Elem, Stream>&, Shards<Elem, Stream>&, int, \
-                           const std::vector<int>&, int, int, const Sampling&, \
+#define GENERATE_FOR(Elem, Stream)                                                          \
+    template void generate(Decoder<Elem, Stream>&, Shards<Elem, Stream>&, int,              \
+                           const std::vector<int>&, int, const Tokenizer&, const Sampling&, \
                            const std::function<void(int)>&);
 GENERATE_FOR(float, CpuStream)
 FOR_CUDA(GENERATE_FOR(float, CudaStream) GENERATE_FOR(bf16, CudaStream))
 
 std::vector<int> prompt_tokens(Tokenizer& tokenizer, const std::string& prompt) {
-    std::vector<int> ids = {tokenizer.eot()};
+    std::vector<int> ids;
+    if (tokenizer.eot() >= 0) ids.push_back(tokenizer.eot());
     tokenizer.encode(prompt, false, ids);
+    CHECK(!ids.empty(), Exit::Usage, "an empty prompt, and nothing begins a text",
+          "the tokenizer " + tokenizer.name(), "", "--prompt TEXT");
     return ids;
 }
 
@@ -76,9 +79,8 @@ static Exit generate_with(const Options& opt, World& world) {
     });
     out.add(opt.prompt);
     bool begins = opt.prompt.empty() && tokenizer->space_before_text();
-    generate(decoder, *model.shards, model.cfg.V, prompt, opt.tokens, tokenizer->eot(),
-             {opt.temperature, opt.top_k, opt.top_p, opt.seed},
-             [&](int token) {
+    generate(decoder, *model.shards, model.cfg.V, prompt, opt.tokens, *tokenizer,
+             {opt.temperature, opt.top_k, opt.top_p, opt.seed}, [&](int token) {
                  const std::string& bytes = tokenizer->token_bytes(token);
                  out.add(begins && bytes.starts_with(' ') ? bytes.substr(1) : bytes);
                  begins = false;

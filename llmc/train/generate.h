@@ -10,14 +10,15 @@
 #include "llmc/train/sampler.h"
 
 // Continues `prompt` by n tokens and hands each one to `emit` as soon as it is known. Ends early at
-// the tokenizer's end-of-text. When the cache is full, decoding starts over with the last half of
-// the text as context. An empty prompt starts after end-of-text.
+// a token that ends a text for the tokenizer. When the cache is full, decoding starts over with the
+// last half of the text as context. An empty prompt starts after end-of-text.
 template <class Elem, class Stream>
 void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int V,
-              const std::vector<int>& prompt, int n, int eot, const Sampling& how,
-              const std::function<void(int)>& emit);
+              const std::vector<int>& prompt, int n, const Tokenizer& tokenizer,
+              const Sampling& how, const std::function<void(int)>& emit);
 
-// The prompt's tokens after one end-of-text, as documents start in training.
+// The prompt's tokens after what begins a document in training, if the tokenizer has that. Usage
+// for an empty prompt that nothing begins.
 std::vector<int> prompt_tokens(Tokenizer& tokenizer, const std::string& prompt);
 
 // Writes bytes in whole UTF-8 characters: what is cut waits for its rest.

@@ -301,7 +301,7 @@ template <class Elem, class Stream>
 std::string Samples<Elem, Stream>::text(Shards<Elem, Stream>& shards) {
     std::string text = run_.opt.prompt;
     generate(*decoder_, shards, run_.cfg.V, prompt_tokens(*run_.tokenizer, run_.opt.prompt),
-             run_.opt.sample_tokens, run_.tokenizer->eot(), {1, 0, 1, run_.opt.seed},
+             run_.opt.sample_tokens, *run_.tokenizer, {1, 0, 1, run_.opt.seed},
              [&](int token) { text += run_.tokenizer->token_bytes(token); });
     return text;
 }
