@@ -6,6 +6,7 @@
 // them is zero and stays zero.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,14 @@ struct ParamTensor {
         return n;
     }
 };
+
+// Where the values of tensors come from: to (n) = elements first .. first + n of a tensor, which lie
+// inside its count().
+using TensorSource =
+    std::function<void(const ParamTensor& tensor, int64_t first, int64_t n, float* to)>;
+
+// A whole tensor in memory, count() elements, until the next call.
+using TensorLoader = std::function<const float*(const ParamTensor& tensor)>;
 
 struct ParamBlock {
     std::string name;

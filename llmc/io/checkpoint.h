@@ -12,6 +12,7 @@
 // verdict. The protocol, and why each step is there: dev/doc/checkpoint.md.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ struct TensorPiece {
     std::vector<int64_t> shape;  // of the global tensor
     int64_t offset = 0, count = 0;
     void* data = nullptr;  // (count): saved from, or loaded into
+    // Saved from what this writes, where there is no data: elements first .. first + n of the tensor.
+    // It is asked twice, in steps of some MiB.
+    std::function<void(int64_t first, int64_t n, void* to)> fill = nullptr;
 };
 
 // ---- saving

@@ -35,13 +35,28 @@ bool piece_same(const ShardPiece& a, const ShardPiece& b) {
            std::tie(b.group, b.name, b.dtype, b.shape, b.offset, b.count);
 }
 
+// visit(first, n, data) for the piece as it lies in memory, or step by step as it is made.
+template <class Visit>
+static void piece_visit(const TensorPiece& p, Visit visit) {
+    if (!p.fill) return visit(p.offset, p.count, static_cast<const void*>(p.data));
+    constexpr int64_t kStep = 1 << 20;
+    std::vector<char> step(size_t(std::min(kStep, p.count)) * dtype_bytes(p.dtype));
+    for (int64_t at = 0; at < p.count; at += kStep) {
+        const int64_t n = std::min(kStep, p.count - at);
+        p.fill(p.offset + at, n, step.data());
+        visit(p.offset + at, n, static_cast<const void*>(step.data()));
+    }
+}
+
 std::vector<ShardPiece> pieces_to_store(const std::vector<TensorPiece>& pieces, Hashes hashes) {
     std::vector<ShardPiece> stored;
     for (const TensorPiece& p : pieces) {
         if (p.count == 0) continue;
         stored.push_back({p.group, p.name, p.dtype, p.shape, p.offset, p.count, 0, {}});
         if (hashes == Hashes::Take)
-            stored.back().hash = piece_hash(p.dtype, p.data, p.count, p.offset);
+            piece_visit(p, [&](int64_t first, int64_t n, const void* data) {
+                stored.back().hash.add(piece_hash(p.dtype, data, n, first));
+            });
     }
     std::sort(stored.begin(), stored.end(), piece_before);
     return stored;
@@ -51,7 +66,7 @@ std::vector<ShardPiece> pieces_to_store(const std::vector<TensorPiece>& pieces, 
 
 // Late allocation and a NaN fill: a piece that was never written has no address, and one that was
 // written in part shows it.
-static H5Handle dataset_properties(hid_t type, Dtype t, bool sizes_only) {
+static H5Handle dataset_properties(hid_t type, Dtype t, bool fills) {
     H5Handle create = h5_properties(H5P_DATASET_CREATE);
     const uint32_t nan32 = 0x7fc00000;
     const uint16_t nan16 = 0x7fc0;
@@ -59,7 +74,7 @@ static H5Handle dataset_properties(hid_t type, Dtype t, bool sizes_only) {
     H5_CHECK(H5Pset_layout(create, H5D_CONTIGUOUS));
     H5_CHECK(H5Pset_alloc_time(create, H5D_ALLOC_TIME_LATE));
     H5_CHECK(H5Pset_fill_value(create, type, nan));
-    if (sizes_only) H5_CHECK(H5Pset_fill_time(create, H5D_FILL_TIME_NEVER));
+    if (!fills) H5_CHECK(H5Pset_fill_time(create, H5D_FILL_TIME_NEVER));
     H5_CHECK(H5Pset_obj_track_times(create, 0));
     return create;
 }
@@ -67,7 +82,8 @@ static H5Handle dataset_properties(hid_t type, Dtype t, bool sizes_only) {
 static void write_piece(hid_t tensor_group, const TensorPiece& p, bool sizes_only) {
     H5Handle type = h5_type(p.dtype);
     H5Handle space = h5_space({p.count});
-    H5Handle create = dataset_properties(type, p.dtype, sizes_only);
+    // What is written in steps would first be filled as a whole, and is read back anyway.
+    H5Handle create = dataset_properties(type, p.dtype, !sizes_only && !p.fill);
     H5Handle dataset(H5_CHECK(H5Dcreate2(tensor_group, str(p.offset).c_str(), type, space,
                                          H5P_DEFAULT, create, H5P_DEFAULT)),
                      H5Dclose);
@@ -80,6 +96,13 @@ static void write_piece(hid_t tensor_group, const TensorPiece& p, bool sizes_onl
         H5Handle single = h5_space({1});
         H5_CHECK(H5Sselect_hyperslab(space, H5S_SELECT_SET, &last, nullptr, &one, nullptr));
         H5_CHECK(H5Dwrite(dataset, type, single, space, H5P_DEFAULT, &zero));
+    } else if (p.fill) {
+        piece_visit(p, [&](int64_t first, int64_t n, const void* data) {
+            const hsize_t start = hsize_t(first - p.offset), count = hsize_t(n);
+            H5Handle part = h5_space({n});
+            H5_CHECK(H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, nullptr, &count, nullptr));
+            H5_CHECK(H5Dwrite(dataset, type, part, space, H5P_DEFAULT, data));
+        });
     } else {
         // One write for all of it: HDF5 hands our memory to the system as it is, without a copy and
         // without writing fill values first.

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "llmc/core/check.h"
+#include "llmc/io/file_runs.h"
 
 namespace {
 constexpr int kHeaderWords = 7;
@@ -62,37 +63,32 @@ Llama2cHeader llama2c_model_header(const std::string& path) {
     return h;
 }
 
-void llama2c_model_read(const std::string& path, float* weights, const ParamLayout& layout) {
+TensorSource llama2c_model_source(const std::string& path, const ParamLayout& layout) {
     const Llama2cHeader h = llama2c_model_header(path);
-    const File file = file_open(path);
-    std::fseek(file.get(), kHeaderWords * 4, SEEK_SET);
-
-    // The next rows x columns of the file: rows first.. of the tensor in this slot of a block.
-    const auto read = [&](int block, int slot, int64_t first, int64_t rows, int64_t columns) {
-        for (const ParamTensor& t : layout.blocks[size_t(block)].tensors) {
-            if (t.slot != slot) continue;
-            float* const to =
-                weights + layout.blocks[size_t(block)].offset + t.offset + first * columns;
-            const size_t n = size_t(rows * columns);
-            CHECK(std::fread(to, sizeof(float), n, file.get()) == n, Exit::Damaged,
-                  path + ": the file ended early");
-        }
+    FileRuns runs;
+    int64_t at = kHeaderWords * 4;
+    // What comes next in the file is rows first.. of the tensor in this slot of a block.
+    const auto add = [&](int block, int slot, int64_t first, int64_t rows, int64_t columns) {
+        for (const ParamTensor& t : layout.blocks[size_t(block)].tensors)
+            if (t.slot == slot) runs[t.name].push_back({first * columns, rows * columns, at});
+        at += rows * columns * int64_t(sizeof(float));
     };
-    const auto read_layers = [&](int slot, int64_t first, int64_t rows, int64_t columns) {
-        for (int l = 0; l < h.L; l++) read(layout.layer(l), slot, first, rows, columns);
+    const auto add_layers = [&](int slot, int64_t first, int64_t rows, int64_t columns) {
+        for (int l = 0; l < h.L; l++) add(layout.layer(l), slot, first, rows, columns);
     };
     const int64_t C = h.C, F = h.F, kv = int64_t(h.KV) * head_size(h);
-    read(layout.embedding(), 0, 0, h.V, C);
-    read_layers(0, 0, 1, C);        // att_norm
-    read_layers(2, 0, C, C);        // wq
-    read_layers(2, C, kv, C);       // wk
-    read_layers(2, C + kv, kv, C);  // wv
-    read_layers(4, 0, C, C);        // wo
-    read_layers(6, 0, 1, C);        // ffn_norm
-    read_layers(8, 0, F, C);        // w1, the gate
-    read_layers(10, 0, C, F);       // w2, down
-    read_layers(8, F, F, C);        // w3, up
-    read(layout.head(), 0, 0, 1, C);
-    std::fseek(file.get(), int64_t(h.max_T) * (head_size(h) / 2) * 2 * 4, SEEK_CUR);
-    if (!h.tied) read(layout.head(), 2, 0, h.V, C);
+    add(layout.embedding(), 0, 0, h.V, C);
+    add_layers(0, 0, 1, C);        // att_norm
+    add_layers(2, 0, C, C);        // wq
+    add_layers(2, C, kv, C);       // wk
+    add_layers(2, C + kv, kv, C);  // wv
+    add_layers(4, 0, C, C);        // wo
+    add_layers(6, 0, 1, C);        // ffn_norm
+    add_layers(8, 0, F, C);        // w1, the gate
+    add_layers(10, 0, C, F);       // w2, down
+    add_layers(8, F, F, C);        // w3, up
+    add(layout.head(), 0, 0, 1, C);
+    at += int64_t(h.max_T) * (head_size(h) / 2) * 2 * int64_t(sizeof(float));  // angles
+    if (!h.tied) add(layout.head(), 2, 0, h.V, C);
+    return file_runs_source(path, std::move(runs), Dtype::F32);
 }

@@ -21,6 +21,5 @@ struct Llama2cHeader {
 // whole model file (found and expected).
 Llama2cHeader llama2c_model_header(const std::string& path);
 
-// weights (layout.size) = the file's tensors, laid out in our blocks. `layout` is the layout of the
-// model that the header describes.
-void llama2c_model_read(const std::string& path, float* weights, const ParamLayout& layout);
+// The file's tensors. `layout` is the layout of the model that the header describes.
+TensorSource llama2c_model_source(const std::string& path, const ParamLayout& layout);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "llmc/core/check.h"
+#include "llmc/io/file_runs.h"
 
 namespace {
 constexpr int32_t kMagic = 20240326, kVersionF32 = 3, kVersionBf16 = 5;
@@ -23,24 +24,16 @@ std::string system_error() {
     return std::strerror(errno);
 }
 
-// A run of elements of the file and where it lies in memory.
-struct FilePart {
-    int64_t memory_offset, count;
-};
-
 // The file's order: each tensor of the embedding, then tensor i of every layer for i = 0..11, then
 // the head's.
-std::vector<FilePart> file_parts(const ParamLayout& layout) {
-    std::vector<FilePart> parts;
-    auto add = [&](const ParamBlock& b, const ParamTensor& t) {
-        parts.push_back({b.offset + t.offset, t.count()});
-    };
+std::vector<const ParamTensor*> file_order(const ParamLayout& layout) {
+    std::vector<const ParamTensor*> order;
     const int head = layout.head();
-    for (const ParamTensor& t : layout.blocks[0].tensors) add(layout.blocks[0], t);
+    for (const ParamTensor& t : layout.blocks[0].tensors) order.push_back(&t);
     for (size_t i = 0; i < layout.blocks[1].tensors.size(); i++)
-        for (int b = 1; b < head; b++) add(layout.blocks[b], layout.blocks[b].tensors[i]);
-    for (const ParamTensor& t : layout.blocks[head].tensors) add(layout.blocks[head], t);
-    return parts;
+        for (int b = 1; b < head; b++) order.push_back(&layout.blocks[size_t(b)].tensors[i]);
+    for (const ParamTensor& t : layout.blocks[size_t(head)].tensors) order.push_back(&t);
+    return order;
 }
 
 // Bytes of the file that the header promises, in 128 bits: no header can make it wrap.
@@ -92,41 +85,34 @@ LlmcModelHeader llmc_model_header(const std::string& path) {
     return h;
 }
 
-void llmc_model_read(const std::string& path, float* weights, const ParamLayout& layout) {
+TensorSource llmc_model_source(const std::string& path, const ParamLayout& layout) {
     const LlmcModelHeader h = llmc_model_header(path);
-    File file(std::fopen(path.c_str(), "rb"), std::fclose);
-    CHECK(file, Exit::Usage, "cannot open the model file " + path, system_error());
-    std::fseek(file.get(), kHeaderWords * 4, SEEK_SET);
-    std::vector<bf16> narrow;
-
-    auto read = [&](float* x, int64_t n) {
-        size_t got = 0;
-        if (h.dtype == Dtype::F32) {
-            got = std::fread(x, sizeof(float), size_t(n), file.get());
-        } else {
-            narrow.resize(size_t(n));
-            got = std::fread(narrow.data(), sizeof(bf16), size_t(n), file.get());
-            for (int64_t i = 0; i < n; i++) x[i] = to_float(narrow[size_t(i)]);
-        }
-        CHECK(got == size_t(n), Exit::Damaged, path + ": the file ended early");
-    };
-    std::vector<float> padding;
-    const std::vector<FilePart> parts = file_parts(layout);
-    for (size_t p = 0; p < parts.size(); p++) {
-        for (int64_t i = 0; i < parts[p].count; i += kChunk)
-            read(weights + parts[p].memory_offset + i, std::min(kChunk, parts[p].count - i));
-        // The file's own padding of wte, which may differ from ours.
-        int64_t rest = p == 0 ? int64_t(h.Vp - h.V) * h.C : 0;
-        for (; rest > 0; rest -= int64_t(padding.size())) {
-            padding.resize(size_t(std::min(kChunk, rest)));
-            read(padding.data(), int64_t(padding.size()));
-            CHECK(std::all_of(padding.begin(), padding.end(), [](float x) { return x == 0; }),
-                  Exit::Damaged, path + ": the vocabulary's padding rows are not zero");
+    const int64_t width = int64_t(dtype_bytes(h.dtype)), padding = int64_t(h.Vp - h.V) * h.C;
+    FileRuns runs;
+    int64_t at = kHeaderWords * 4;
+    const std::vector<const ParamTensor*> order = file_order(layout);
+    for (const ParamTensor* t : order) {
+        runs[t->name] = {{0, t->count(), at}};
+        at += t->count() * width;
+        if (t == order[0]) {  // the file's own padding, which may differ from ours
+            runs["padding"] = {{0, padding, at}};
+            at += padding * width;
         }
     }
+    const TensorSource source = file_runs_source(path, runs, h.dtype);
+    ParamTensor zeros{};
+    zeros.name = "padding";
+    std::vector<float> step(size_t(std::min(kChunk, padding)));
+    for (int64_t i = 0; i < padding; i += kChunk) {
+        const int64_t n = std::min(kChunk, padding - i);
+        source(zeros, i, n, step.data());
+        CHECK(std::all_of(step.begin(), step.begin() + n, [](float x) { return x == 0; }),
+              Exit::Damaged, path + ": the vocabulary's padding rows are not zero");
+    }
+    return source;
 }
 
-void llmc_model_write(const std::string& path, const float* weights, const ParamLayout& layout,
+void llmc_model_write(const std::string& path, const TensorLoader& load, const ParamLayout& layout,
                       LlmcModelHeader h) {
     const std::string tmp = path + ".tmp";
     File file(std::fopen(tmp.c_str(), "wb"), std::fclose);
@@ -148,11 +134,12 @@ void llmc_model_write(const std::string& path, const float* weights, const Param
         h.Vp};
     ok = std::fwrite(words, sizeof words, 1, file.get()) == 1;
     const std::vector<float> zeros(size_t(std::min<int64_t>(kChunk, int64_t(h.Vp - h.V) * h.C)));
-    const std::vector<FilePart> parts = file_parts(layout);
-    for (size_t p = 0; p < parts.size(); p++) {
-        for (int64_t i = 0; i < parts[p].count; i += kChunk)
-            write(weights + parts[p].memory_offset + i, std::min(kChunk, parts[p].count - i));
-        const int64_t padding = p == 0 ? int64_t(h.Vp - h.V) * h.C : 0;
+    const std::vector<const ParamTensor*> order = file_order(layout);
+    for (const ParamTensor* t : order) {
+        const float* const weights = load(*t);
+        for (int64_t i = 0; i < t->count(); i += kChunk)
+            write(weights + i, std::min(kChunk, t->count() - i));
+        const int64_t padding = t == order[0] ? int64_t(h.Vp - h.V) * h.C : 0;
         for (int64_t i = 0; i < padding; i += kChunk)
             write(zeros.data(), std::min(kChunk, padding - i));
     }

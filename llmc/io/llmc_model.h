@@ -24,11 +24,11 @@ bool llmc_model_is(const std::string& path);
 // no whole model file (magic, version, size: found and expected).
 LlmcModelHeader llmc_model_header(const std::string& path);
 
-// weights (layout.size) = the file's tensors, laid out in our blocks; bf16 becomes fp32. `layout` is
-// the layout of the model that the header describes.
-void llmc_model_read(const std::string& path, float* weights, const ParamLayout& layout);
+// The file's tensors; bf16 becomes fp32. `layout` is the layout of the model that the header
+// describes. Damaged when the padding of wte is not zero.
+TensorSource llmc_model_source(const std::string& path, const ParamLayout& layout);
 
 // Writes the file, to a temporary name first; replaces an existing one only when all is on disk.
 // dtype F32 makes version 3, BF16 (rounded to nearest) version 5.
-void llmc_model_write(const std::string& path, const float* weights, const ParamLayout& layout,
+void llmc_model_write(const std::string& path, const TensorLoader& load, const ParamLayout& layout,
                       LlmcModelHeader header);

@@ -167,11 +167,14 @@ SafeTensors::SafeTensors(const std::string& path) {
     }
 }
 
+bool safetensor_is_float(const SafeTensor& t) {
+    return t.dtype == "F32" || t.dtype == "BF16" || t.dtype == "F16";
+}
+
 void SafeTensors::read(const std::string& name, int64_t first, int64_t n, float* to) const {
     const SafeTensor& t = tensors_.at(name);
     const std::string& path = paths_[size_t(t.file)];
-    CHECK(t.dtype == "F32" || t.dtype == "BF16" || t.dtype == "F16", Exit::Damaged,
-          path + ": unsupported dtype of " + name, t.dtype, "F32, BF16 or F16");
+    CHECK(safetensor_is_float(t), Exit::Damaged, path + ": unsupported dtype of " + name, t.dtype, "F32, BF16 or F16");
     CHECK(first >= 0 && n >= 0 && first + n <= t.count(), Exit::Damaged,
           path + ": elements beyond the end of " + name);
     const int fd = files_[size_t(t.file)];

@@ -29,6 +29,9 @@ struct SafeTensor {
     }
 };
 
+// F32, BF16 or F16: what SafeTensors::read takes.
+bool safetensor_is_float(const SafeTensor& t);
+
 class SafeTensors {
   public:
     // A .safetensors file, an index, or a folder with either. Errors: Usage when there is none,

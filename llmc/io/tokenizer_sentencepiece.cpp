@@ -48,6 +48,16 @@ std::string base64_decode(const std::string& text, const std::string& where) {
     return bytes;
 }
 
+std::string sentencepiece_from_json(const std::string& text, const std::string& where) {
+    const json file = json::parse(text, nullptr, false);
+    if (!file.is_object() || !file.contains("model")) return "";
+    const json& model = file["model"];
+    if (!model.is_object() || model.value("type", "") != "SentencePiece") return "";
+    CHECK(model.contains("model_base64") && model["model_base64"].is_string(), Exit::Damaged,
+          "not a tokenizer: " + where, "no model_base64");
+    return base64_decode(model["model_base64"].get<std::string>(), where);
+}
+
 // ---- llama2.c's tokenizer.bin
 namespace {
 // The library's model file is a protocol buffer (sentencepiece_model.proto, field numbers there).

@@ -10,6 +10,9 @@
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string serialized,
                                                    const std::string& where);
 
+// The model in what such a tokenizer's json() gives; empty for the JSON of another kind.
+std::string sentencepiece_from_json(const std::string& json, const std::string& where);
+
 // Is it llama2.c's tokenizer.bin? int32 longest length, then for each token float score, int32
 // length, bytes; ids 0 to 2 are <unk>, <s>, </s>, then 256 bytes.
 bool llama2c_tokenizer_is(const std::string& file);

@@ -6,6 +6,7 @@
 #include "llmc/ops/attention.h"
 #include "llmc/ops/embedding.h"
 #include "llmc/ops/matmul.h"
+#include "llmc/ops/qknorm.h"
 
 // The largest scratch that any op of one step asks for.
 template <class Elem, class Stream>
@@ -18,6 +19,7 @@ static size_t model_workspace_bytes(const ModelConfig& c, int B, int T, int head
          attention_forward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
          attention_backward_workspace_bytes(B, T, c.H, c.KV, c.HS(), s),
          norm_backward_workspace_bytes(c, N, s),
+         c.qk_norm ? qknorm_backward_workspace_bytes(N, c.H, c.KV, c.HS(), s) : 0,
          embedding_backward_workspace_bytes(B, T, c.C, c.V, s)});
 }
 
@@ -29,6 +31,7 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
     const int64_t N = int64_t(B) * T, rows = up(N), NC = up(N * c.C), NF = up(N * c.F);
     const int64_t NA = up(N * c.A()), NFC = up(N * c.FC());
     const int64_t NQKV = up(N * c.QKV()), NH = up(N * c.H);
+    const int64_t NHEADS = up(N * (c.H + c.KV)), NQK = up(N * (c.H + c.KV) * c.HS());
     auto elems = [&](const std::string& name, int64_t n) {
         return memory.template get<Elem>("activations", name, n);
     };
@@ -51,6 +54,8 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
     Elem* ln1 = elems("norm 1 output", remade * NC);
     float* stats = floats("norm means and deviations", 4 * kept * rows);
     Elem* qkv = elems("q, k, v", kept * NQKV);
+    Elem* qk = c.qk_norm ? elems("q, k before their norm", kept * NQK) : nullptr;
+    float* rstdqk = c.qk_norm ? floats("deviations of q and k", kept * NHEADS) : nullptr;
     Elem* atty = elems("attention output", kept * NA);
     float* lse = floats("attention log-sum-exp", kept * NH);
     Elem* res2 = elems("residual after attention", kept * NC);
@@ -62,11 +67,12 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
         LayerActs<Elem> x{};
         if (!memory.measuring()) {
             float* s = stats + 4 * k * rows;
-            x = {res1 + l * NC, ln1 + r * NC,   s,
-                 s + rows,      qkv + k * NQKV, atty + k * NA,
-                 lse + k * NH,  res2 + k * NC,  ln2 + r * NC,
-                 s + 2 * rows,  s + 3 * rows,   pre + k * NFC,
-                 act + r * NF};
+            x.res1 = res1 + l * NC, x.ln1 = ln1 + r * NC, x.mean1 = s, x.rstd1 = s + rows;
+            x.qkv = qkv + k * NQKV, x.atty = atty + k * NA, x.lse = lse + k * NH;
+            if (c.qk_norm) x.qk = qk + k * NQK, x.rstdqk = rstdqk + k * NHEADS;
+            x.res2 = res2 + k * NC, x.ln2 = ln2 + r * NC;
+            x.mean2 = s + 2 * rows, x.rstd2 = s + 3 * rows;
+            x.pre = pre + k * NFC, x.act = act + r * NF;
         }
         a.layers.push_back(x);
     }

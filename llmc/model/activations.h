@@ -21,6 +21,8 @@ struct LayerActs {
     Elem* ln1;               // (N, C)
     float *mean1, *rstd1;    // (N)
     Elem* qkv;               // (N, QKV)
+    Elem* qk;                // (N, (H+KV)*HS)  q and k before their norm, if they have one
+    float* rstdqk;           // (N, H+KV)
     Elem* atty;              // (N, A)     attention output, before its projection
     float* lse;              // (B, H, T)
     Elem* res2;              // (N, C)     residual stream after attention

@@ -6,6 +6,7 @@
 //
 // GPT-2: layer norms, biases, GELU. LLaMA: RMS norms, q and k turned by their positions before
 // attention, act = swiglu(pre) with a pre of twice the width; fewer k and v heads than q heads.
+// Qwen 3: also a norm of each q and k head before they are turned.
 //
 // The last addition of a layer is fused into the first norm of the next one, so a layer hands on
 // res2 and the branch that is still to be added. Pre-norm transformer: Radford et al. 2019,
@@ -17,6 +18,7 @@
 #include "llmc/ops/attention.h"
 #include "llmc/ops/gelu.h"
 #include "llmc/ops/matmul.h"
+#include "llmc/ops/qknorm.h"
 #include "llmc/ops/rope.h"
 #include "llmc/ops/swiglu.h"
 
@@ -26,6 +28,8 @@ void block_body(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParams<El
                 const ModelConfig& c, Stream s) {
     const int B = all.B, T = all.T, N = B * T, C = c.C, F = c.F, QKV = c.QKV();
     matmul_forward(a.qkv, a.ln1, p.qkvw, p.qkvb, N, C, QKV, all.ws, s);
+    if (c.qk_norm)
+        qknorm_forward(a.qkv, a.qk, a.rstdqk, p.qnormw, p.knormw, N, c.H, c.KV, c.HS(), c.eps, s);
     if (all.rope) rope(a.qkv, all.rope, B, T, c.H, c.KV, c.HS(), c.rope_pairs, 1, s);
     attention_forward(a.atty, a.lse, a.qkv, B, T, c.H, c.KV, c.HS(), all.ws, s);
     matmul_forward(all.branch, a.atty, p.projw, p.projb, N, c.A(), C, all.ws, s);
@@ -107,6 +111,9 @@ void block_backward(LayerActs<Elem>& a, Activations<Elem>& all, const LayerParam
     matmul_backward_input(dnarrow, dres, p.projw, N, c.A(), C, all.ws, s);
     attention_backward(dwide, dnarrow, a.qkv, a.atty, a.lse, B, T, c.H, c.KV, c.HS(), all.ws, s);
     if (all.rope) rope(dwide, all.rope, B, T, c.H, c.KV, c.HS(), c.rope_pairs, -1, s);
+    if (c.qk_norm)
+        qknorm_backward(dwide, d.qnormw, d.knormw, a.qk, p.qnormw, p.knormw, a.rstdqk, N, c.H, c.KV,
+                        c.HS(), all.ws, s);
     matmul_backward_params(d.qkvw, d.qkvb, dwide, a.ln1, N, C, QKV, all.ws, s);
     matmul_backward_input(dnarrow, dwide, p.qkvw, N, C, QKV, all.ws, s);
     residual_norm_backward(c, dres, d.ln1w, d.ln1b, dnarrow, a.res1, p.ln1w, a.mean1, a.rstd1, N,

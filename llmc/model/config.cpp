@@ -25,12 +25,16 @@ constexpr Preset kPresets[] = {
 };
 // LLaMA's: sizes from the config.json files that their authors published beside the weights
 // (TinyLlama: Zhang et al. 2024, arXiv:2401.02385; LLaMA 2: Touvron et al. 2023, arXiv:2307.09288;
-// LLaMA 3: Grattafiori et al. 2024, arXiv:2407.21783). stretch: RopeScaling's factor.
+// LLaMA 3: Grattafiori et al. 2024, arXiv:2407.21783; Qwen 2.5: Yang et al. 2024, arXiv:2412.15115;
+// Qwen 3: Yang et al. 2025, arXiv:2505.09388). stretch: RopeScaling's factor.
 struct LlamaPreset {
     const char* name;
     int L, H, KV, C, F, V, max_T;
     bool tied;
     double theta, stretch;
+    float eps = 1e-5f;
+    int head_size = 0;
+    bool qkv_bias = false, qk_norm = false;
 };
 constexpr LlamaPreset kLlamaPresets[] = {
     {"llama:tiny", 5, 8, 4, 64, 172, 512, 512, true, 1e4, 1},
@@ -41,6 +45,10 @@ constexpr LlamaPreset kLlamaPresets[] = {
     {"llama:3.2-3B", 28, 24, 8, 3072, 8192, 128256, 131072, true, 5e5, 32},
     {"llama:3.1-8B", 32, 32, 8, 4096, 14336, 128256, 131072, false, 5e5, 8},
     {"llama:3.1-70B", 80, 64, 8, 8192, 28672, 128256, 131072, false, 5e5, 8},
+    {"qwen2.5:0.5B", 24, 14, 2, 896, 4864, 151936, 32768, true, 1e6, 1, 1e-6f, 0, true},
+    {"qwen2.5:7B", 28, 28, 4, 3584, 18944, 152064, 131072, false, 1e6, 1, 1e-6f, 0, true},
+    {"qwen3:0.6B", 28, 16, 8, 1024, 3072, 151936, 40960, true, 1e6, 1, 1e-6f, 128, false, true},
+    {"qwen3:8B", 36, 32, 8, 4096, 12288, 151936, 40960, false, 1e6, 1, 1e-6f, 128, false, true},
 };
 constexpr int kGpt2Vocab = 50257;
 constexpr int kMaxSize = 1 << 24;
@@ -57,6 +65,7 @@ bool llama_preset_find(const std::string& spec, ModelConfig& c) {
         set_llama(c);
         c.L = p.L, c.H = p.H, c.KV = p.KV, c.C = p.C, c.F = p.F, c.V = p.V, c.max_T = p.max_T;
         c.tied = p.tied, c.rope_theta = p.theta, c.rope_scaling.factor = p.stretch;
+        c.eps = p.eps, c.head_size = p.head_size, c.qkv_bias = p.qkv_bias, c.qk_norm = p.qk_norm;
         return true;
     }
     return false;
@@ -186,7 +195,8 @@ ModelConfig gpt2_from_json(const nlohmann::json& json, const std::string& where)
 RopeScaling rope_scaling_from_json(const nlohmann::json& json, const std::string& where) {
     static const Fields used = {"rope_type",        "type",
                                 "factor",           "low_freq_factor",
-                                "high_freq_factor", "original_max_position_embeddings"};
+                                "high_freq_factor", "original_max_position_embeddings",
+                                "rope_theta"};
     check_fields(json, used, where);
     const FieldReader read{json, where};
     const std::string type = read.text("rope_type", read.text("type", "default").c_str());
@@ -204,21 +214,55 @@ RopeScaling rope_scaling_from_json(const nlohmann::json& json, const std::string
     return r;
 }
 
-ModelConfig llama_from_json(const nlohmann::json& json, const std::string& where) {
-    static const Fields used = {"model_type",          "hidden_act",
-                                "num_hidden_layers",   "num_attention_heads",
-                                "num_key_value_heads", "head_dim",
-                                "hidden_size",         "intermediate_size",
-                                "vocab_size",          "max_position_embeddings",
-                                "rms_norm_eps",        "rope_theta",
-                                "rope_scaling",        "rope_interleaved",
-                                "attention_bias",      "mlp_bias",
-                                "tie_word_embeddings"};
+// Qwen's files say of windows, by layer too, that there are none.
+void check_no_window(const FieldReader& read) {
+    CHECK(!read.flag("use_sliding_window", false), Exit::Usage,
+          read.where + ": unsupported use_sliding_window", "true", "false");
+    const nlohmann::json& json = read.json;
+    if (!json.contains("layer_types") || json["layer_types"].is_null()) return;
+    for (const nlohmann::json& type : json["layer_types"])
+        CHECK(type == "full_attention", Exit::Usage, read.where + ": unsupported layer_types",
+              type.dump(), "full_attention");
+}
+
+// The angles: theta and its scaling stand side by side, or together in rope_parameters.
+void rope_from_json(ModelConfig& c, const FieldReader& read) {
+    const nlohmann::json& json = read.json;
+    c.rope_theta = read.positive("rope_theta", 10000);
+    // llama2.c's files keep the original order of pairs; Hugging Face's have the halves.
+    c.rope_pairs = read.flag("rope_interleaved", false) ? RopePairs::Interleaved : RopePairs::Half;
+    for (const char* key : {"rope_scaling", "rope_parameters"}) {
+        if (!json.contains(key) || json[key].is_null()) continue;
+        const std::string where = str(read.where, ": ", key);
+        CHECK(json[key].is_object(), Exit::Usage, where + " must be an object", json[key].dump());
+        c.rope_scaling = rope_scaling_from_json(json[key], where);
+        c.rope_theta = FieldReader{json[key], where}.positive("rope_theta", float(c.rope_theta));
+    }
+}
+
+ModelConfig llama_from_json(const nlohmann::json& json, const std::string& where,
+                            const std::string& type) {
+    Fields used = {"model_type",          "hidden_act",
+                   "num_hidden_layers",   "num_attention_heads",
+                   "num_key_value_heads", "head_dim",
+                   "hidden_size",         "intermediate_size",
+                   "vocab_size",          "max_position_embeddings",
+                   "rms_norm_eps",        "rope_theta",
+                   "rope_scaling",        "rope_interleaved",
+                   "rope_parameters",     "attention_bias",
+                   "tie_word_embeddings"};
+    if (type == "llama")
+        used.push_back("mlp_bias");
+    else
+        used.insert(used.end(),
+                    {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"});
     check_fields(json, used, where);
     const FieldReader read{json, where};
     check_text(read, "hidden_act", {"silu"});
+    check_no_window(read);
     ModelConfig c;
     set_llama(c);
+    c.qkv_bias = type == "qwen2", c.qk_norm = type == "qwen3";
     c.L = read.size("num_hidden_layers", 0);
     c.H = read.size("num_attention_heads", 0);
     c.KV = read.size("num_key_value_heads", c.H);
@@ -228,19 +272,17 @@ ModelConfig llama_from_json(const nlohmann::json& json, const std::string& where
     c.max_T = read.size("max_position_embeddings", 2048);
     c.tied = read.flag("tie_word_embeddings", false);
     c.eps = read.positive("rms_norm_eps", 1e-6f);
-    c.rope_theta = read.positive("rope_theta", 10000);
-    // llama2.c's files keep the original order of pairs; Hugging Face's have the halves.
-    c.rope_pairs = read.flag("rope_interleaved", false) ? RopePairs::Interleaved : RopePairs::Half;
-    if (json.contains("rope_scaling") && !json["rope_scaling"].is_null())
-        c.rope_scaling = rope_scaling_from_json(json["rope_scaling"], where + ": rope_scaling");
+    rope_from_json(c, read);
     for (const char* key : {"attention_bias", "mlp_bias"})
         CHECK(!read.flag(key, false), Exit::Usage, str(where, ": unsupported ", key), "true",
               "false");
-    const bool own_size = json.contains("head_dim") && !json["head_dim"].is_null();
+    constexpr int kQwen3Head = 128;  // where its file does not say
+    const bool named = json.contains("head_dim") && !json["head_dim"].is_null();
+    const bool own_size = named || type == "qwen3";
     CHECK(own_size || c.C % c.H == 0, Exit::Usage,
           where + ": the width must be a multiple of the heads",
           str("hidden_size ", c.C, ", num_attention_heads ", c.H));
-    if (own_size) c.head_size = read.size("head_dim", 0);
+    if (own_size) c.head_size = read.size("head_dim", named ? 0 : kQwen3Head);
     CHECK(c.HS() % 2 == 0, Exit::Usage, where + ": rotary positions turn pairs",
           str("a head size of ", c.HS()), "an even head size");
     CHECK(c.H % c.KV == 0, Exit::Usage,
@@ -281,8 +323,12 @@ ModelConfig model_config(const std::string& spec, int vocab_size) {
 }
 
 static nlohmann::json llama_to_json(const ModelConfig& c) {
-    nlohmann::json json = {{"model_type", "llama"},
-                           {"architectures", {"LlamaForCausalLM"}},
+    const char* type = c.qk_norm ? "qwen3" : c.qkv_bias ? "qwen2" : "llama";
+    const char* name = c.qk_norm    ? "Qwen3ForCausalLM"
+                       : c.qkv_bias ? "Qwen2ForCausalLM"
+                                    : "LlamaForCausalLM";
+    nlohmann::json json = {{"model_type", type},
+                           {"architectures", {name}},
                            {"hidden_act", "silu"},
                            {"num_hidden_layers", c.L},
                            {"num_attention_heads", c.H},
@@ -294,9 +340,10 @@ static nlohmann::json llama_to_json(const ModelConfig& c) {
                            {"max_position_embeddings", c.max_T},
                            {"rms_norm_eps", c.eps},
                            {"rope_theta", c.rope_theta},
-                           {"attention_bias", false},
-                           {"mlp_bias", false},
                            {"tie_word_embeddings", c.tied}};
+    // Qwen 2 has no such field: its biases are not for choice.
+    if (!c.qkv_bias) json["attention_bias"] = false;
+    if (!c.qkv_bias && !c.qk_norm) json["mlp_bias"] = false;
     if (c.rope_pairs == RopePairs::Interleaved) json["rope_interleaved"] = true;
     if (c.rope_scaling.factor != 1)
         json["rope_scaling"] = {
@@ -326,9 +373,10 @@ nlohmann::json model_config_to_json(const ModelConfig& c) {
 ModelConfig model_config_from_json(const nlohmann::json& json, const std::string& where) {
     CHECK(json.is_object(), Exit::Usage, where + ": the model config must be a JSON object");
     const std::string type = FieldReader{json, where}.text("model_type", "gpt2");
-    CHECK(type == "gpt2" || type == "llama", Exit::Usage, where + ": unknown model_type", type,
-          "gpt2 or llama");
-    ModelConfig c = type == "gpt2" ? gpt2_from_json(json, where) : llama_from_json(json, where);
+    CHECK(type == "gpt2" || type == "llama" || type == "qwen2" || type == "qwen3", Exit::Usage,
+          where + ": unknown model_type", type, "gpt2, llama, qwen2 or qwen3");
+    ModelConfig c =
+        type == "gpt2" ? gpt2_from_json(json, where) : llama_from_json(json, where, type);
     c.name = where;
     c.Vp = vocab_padded(c.V);
     return c;

@@ -11,7 +11,8 @@ enum class Norm { Layer, Rms };
 enum class Mlp { Gelu, SwiGlu };
 enum class Positions { Learned, Rotary };
 
-// The defaults are GPT-2's choices; LLaMA's: Rms, SwiGlu, Rotary, no biases.
+// The defaults are GPT-2's choices; LLaMA's: Rms, SwiGlu, Rotary, no biases. Qwen's are LLaMA's, with
+// qkv_bias (2, 2.5) or qk_norm (3).
 struct ModelConfig {
     std::string name;   // the preset or file it came from
     int L = 0;          // layers
@@ -28,6 +29,7 @@ struct ModelConfig {
     Positions positions = Positions::Learned;
     bool biases = true;     // of the linear layers and layer norms
     bool qkv_bias = true;   // of the first linear layer of attention
+    bool qk_norm = false;   // an RMS norm of each query and key head
     RopePairs rope_pairs = RopePairs::Half;
     double rope_theta = 10000;
     RopeScaling rope_scaling;

@@ -73,3 +73,51 @@ TEST(config, seq_len_must_fit) {
     EXPECT_NE(error_of([&] { check_seq_len(c, 1025); }).find("1 to 1024"), std::string::npos);
     EXPECT_NE(error_of([&] { check_seq_len(c, 0); }).find("1 to 1024"), std::string::npos);
 }
+
+// What their authors publish.
+TEST(config, llama_and_qwen_presets_have_the_published_number_of_parameters) {
+    for (const auto& [name, count] : {std::pair("llama:tinyllama-1.1B", int64_t(1100048384)),
+                                      {"llama:3.2-1B", 1235814400},
+                                      {"llama:3.1-8B", 8030261248},
+                                      {"qwen2.5:0.5B", 494032768},
+                                      {"qwen2.5:7B", 7615616512},
+                                      {"qwen3:0.6B", 596049920},
+                                      {"qwen3:8B", 8190735360}})
+        EXPECT_EQ(param_layout(model_config(name)).count, count) << name;
+}
+
+TEST(config, qwen_is_read_and_written_as_hugging_face_has_it) {
+    for (const char* preset : {"qwen2.5:0.5B", "qwen3:0.6B", "llama:3.1-8B"}) {
+        const ModelConfig c = model_config(preset);
+        const nlohmann::json json = model_config_to_json(c);
+        const ModelConfig back = model_config_from_json(json, "x.json");
+        EXPECT_EQ(model_config_to_json(back), json);
+        EXPECT_EQ(back.qk_norm, c.qk_norm);
+        EXPECT_EQ(back.qkv_bias, c.qkv_bias);
+        EXPECT_EQ(back.QKV(), c.QKV()) << preset;
+    }
+    nlohmann::json json = model_config_to_json(model_config("qwen3:0.6B"));
+    EXPECT_EQ(json["model_type"], "qwen3");
+    EXPECT_EQ(model_config("qwen3:0.6B").A(), 2048);  // wider than the residual stream's 1024
+
+    // As published: no windows, said in several ways.
+    json["use_sliding_window"] = false, json["sliding_window"] = nullptr;
+    json["max_window_layers"] = 28, json["layer_types"] = {"full_attention", "full_attention"};
+    model_config_from_json(json, "x.json");
+    const auto with = [&](const char* key, const nlohmann::json& value) {
+        nlohmann::json bad = json;
+        bad[key] = value;
+        return error_of([&] { model_config_from_json(bad, "x.json"); });
+    };
+    EXPECT_NE(with("use_sliding_window", true).find("use_sliding_window"), std::string::npos);
+    EXPECT_NE(with("layer_types", {"sliding_attention"}).find("layer_types"), std::string::npos);
+    EXPECT_NE(with("attention_bias", true).find("attention_bias"), std::string::npos);
+    EXPECT_NE(with("mlp_bias", false).find("mlp_bias"), std::string::npos);
+    EXPECT_NE(with("rope_scaling", {{"rope_type", "yarn"}}).find("yarn"), std::string::npos);
+    // Its heads are 128 wide where the file does not say; theta may stand in rope_parameters.
+    json.erase("head_dim"), json.erase("rope_theta");
+    json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1000000.0}};
+    const ModelConfig c = model_config_from_json(json, "x.json");
+    EXPECT_EQ(c.HS(), 128);
+    EXPECT_EQ(c.rope_theta, 1e6);
+}

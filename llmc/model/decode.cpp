@@ -8,6 +8,7 @@
 #include "llmc/model/norm.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/matmul.h"
+#include "llmc/ops/qknorm.h"
 #include "llmc/ops/swiglu.h"
 
 // ---- the CPU's
@@ -21,6 +22,10 @@ Decoder<float, CpuStream>::Decoder(const ModelConfig& cfg, int capacity, int bat
 
     res_ = floats("residual", n * C), norm_ = floats("norm", n * C);
     qkv_ = floats("q, k, v", n * cfg.QKV()), att_ = floats("attention", n * cfg.A());
+    if (cfg.qk_norm) {
+        qk_ = floats("q, k before their norm", n * (cfg.H + cfg.KV) * cfg.HS());
+        rstdqk_ = floats("deviations of q and k", n * (cfg.H + cfg.KV));
+    }
     if (cfg.mlp == Mlp::SwiGlu) pre_ = floats("MLP before its activation", n * cfg.FC());
     act_ = floats("MLP", n * cfg.F), branch_ = floats("branch", n * C);
     mean_ = floats("mean", n), rstd_ = floats("deviation", n);
@@ -84,6 +89,8 @@ void Decoder<float, CpuStream>::feed_batch(Shards<float, CpuStream>& shards, con
         float* values = values_ + int64_t(l) * capacity_ * kv;
         norm_forward(c, norm_, mean_, rstd_, res_, p.ln1w, p.ln1b, n, s);
         matmul_forward(qkv_, norm_, p.qkvw, p.qkvb, n, C, QKV, ws_, s);
+        if (c.qk_norm)
+            qknorm_forward(qkv_, qk_, rstdqk_, p.qnormw, p.knormw, n, c.H, c.KV, HS, c.eps, s);
         if (rope_) rope(qkv_, rope_ + int64_t(used_) * HS, 1, n, c.H, c.KV, HS, c.rope_pairs, 1, s);
         for (int i = 0; i < n; i++) {
             const float* q = qkv_ + int64_t(i) * QKV;

@@ -12,6 +12,7 @@
 #include "llmc/core/hash.h"
 #include "llmc/core/rng.h"
 #include "llmc/model/gpt.h"
+#include "llmc/model/tiny_models.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/parallel/comm_testing.h"
 
@@ -35,9 +36,14 @@ struct Layout {
     Reduction reduction = Reduction::Canonical;
     bool tied = true;
     int steps = kSteps;
+    int model = -1;  // of tiny_models(); -1: the toy
+    ModelConfig config() const {
+        return model < 0 ? toy_config(tied) : tiny_models()[size_t(model)];
+    }
     std::string text() const {
         return str("ranks ", ranks, ", zero ", zero, ", bucket ", bucket, ", overlap ", overlap,
-                   ", recompute ", int(recompute), ", reduction ", int(reduction), ", tied ", tied);
+                   ", recompute ", int(recompute), ", reduction ", int(reduction), ", tied ", tied,
+                   ", model ", model);
     }
 };
 
@@ -69,7 +75,7 @@ void toy_batch(int step, int micro, std::vector<int>& tokens, std::vector<int>& 
 
 // One rank of the run; all ranks must come to the same losses and norms.
 Outcome train(const Layout& l, Comm& comm) {
-    const ModelConfig cfg = toy_config(l.tied);
+    const ModelConfig cfg = l.config();
     const size_t before = memory_in_use(CpuStream{});
     Memory<CpuStream> memory{CpuStream{}};
     Shards<float, CpuStream> shards(param_layout(cfg), shards_config(l), comm, memory);
@@ -187,6 +193,24 @@ TEST(layouts, one_curve_with_a_head_of_its_own) {
             l.ranks = ranks, l.zero = zero, l.bucket = kBuckets[zero % 3];
             expect_same(one, l);
         }
+}
+
+// The kinds that GPT-2 is not: LLaMA, with biases of q, k, v, with norms of their heads.
+TEST(layouts, one_curve_of_each_kind_of_model) {
+    const std::vector<ModelConfig> models = tiny_models();
+    for (int model = 0; model < int(models.size()); model++) {
+        if (models[size_t(model)].positions == Positions::Learned) continue;
+        Layout l;
+        l.model = model;
+        const Outcome one = outcome_of(l);
+        EXPECT_LT(one.losses[kSteps - 1], one.losses[0]) << models[size_t(model)].name;
+        for (int ranks : {2, 3})
+            for (int zero : {0, 1, 2, 3}) {
+                l.ranks = ranks, l.zero = zero, l.bucket = kBuckets[zero % 3];
+                l.recompute = Recompute((zero + ranks) % 3);
+                expect_same(one, l);
+            }
+    }
 }
 
 // In fast mode ranks add in fp32: each of the up to 24 additions of a gradient element may round by

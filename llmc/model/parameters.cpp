@@ -51,6 +51,10 @@ static ParamBlock layer_block(const ModelConfig& c, const Names& names, int l) {
     const bool shift = c.norm == Norm::Layer;
     add(0, names.norm1, {c.C}, 1, 0, shift);
     add(2, names.qkv, {c.QKV(), c.C}, 0, std, c.qkv_bias);
+    if (c.qk_norm) {
+        add(12, "self_attn.q_norm", {c.HS()}, 1, 0, false);
+        add(13, "self_attn.k_norm", {c.HS()}, 1, 0, false);
+    }
     add(4, names.proj, {c.C, c.A()}, 0, residual_std, c.biases);
     add(6, names.norm2, {c.C}, 1, 0, shift);
     add(8, names.fc, {c.FC(), c.C}, 0, std, c.biases);

@@ -24,6 +24,7 @@ struct LayerParams {
     Elem *ln2w, *ln2b;        // (C)       (C)
     Elem *fcw, *fcb;          // (FC, C)   (FC)   SwiGLU: gate rows, then up rows
     Elem *fcprojw, *fcprojb;  // (C, F)    (C)
+    Elem *qnormw, *knormw;    // (HS)      (HS)   of each query head, each key head
 };
 template <class Elem>
 struct HeadParams {
@@ -45,9 +46,9 @@ EmbeddingParams<Elem> embedding_params(const ParamBlock& b, Elem* base) {
 }
 template <class Elem>
 LayerParams<Elem> layer_params(const ParamBlock& b, Elem* base) {
-    const auto at = block_slots<12>(b, base);
-    return {at[0], at[1], at[2], at[3], at[4],  at[5],
-            at[6], at[7], at[8], at[9], at[10], at[11]};
+    const auto at = block_slots<14>(b, base);
+    return {at[0], at[1], at[2], at[3],  at[4],  at[5],  at[6],
+            at[7], at[8], at[9], at[10], at[11], at[12], at[13]};
 }
 template <class Elem>
 HeadParams<Elem> head_params(const ParamBlock& b, Elem* base) {

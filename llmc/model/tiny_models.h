@@ -29,10 +29,17 @@ inline ModelConfig tiny_qwen2() {
     c.qkv_bias = true, c.rope_pairs = RopePairs::Interleaved;
     return c;
 }
+// And Qwen3's: a norm of each query and key head.
+inline ModelConfig tiny_qwen3() {
+    ModelConfig c = tiny_llama(false);
+    c.name = "qwen3";
+    c.qk_norm = true, c.eps = 1e-6f;
+    return c;
+}
 
 inline std::vector<ModelConfig> tiny_models() {
-    return {tiny_config(true), tiny_config(false), tiny_llama(true), tiny_llama(false),
-            tiny_qwen2()};
+    return {tiny_config(true), tiny_config(false), tiny_llama(true),
+            tiny_llama(false), tiny_qwen2(),       tiny_qwen3()};
 }
 inline void PrintTo(const ModelConfig& c, std::ostream* out) {
     *out << c.name;

@@ -103,44 +103,22 @@ Exit verify_run(const Options& opt, World& world) {
     return Exit::Done;
 }
 
-// The one asked for, or what lies beside the weights. One that we cannot use is left behind, with a
-// note: the model is good without it.
-static std::unique_ptr<Tokenizer> import_tokenizer(const Options& opt) {
-    if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
-    std::error_code none;
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
-        const std::filesystem::path path = std::filesystem::path(opt.path) / name;
-        if (!std::filesystem::exists(path, none)) continue;
-        try {
-            return tokenizer_open(path.string());
-        } catch (const Error& e) {
-            std::fprintf(stderr, "note: going on without %s: %s\n", path.c_str(), e.what());
-        }
-    }
-    return nullptr;
-}
-
 Exit import_run(const Options& opt, World& world) {
     const ModelFile file = model_file_open(opt.path);
     const ModelConfig& cfg = file.cfg;
-    const std::unique_ptr<Tokenizer> tokenizer = import_tokenizer(opt);
+    const std::unique_ptr<Tokenizer> tokenizer =
+        opt.tokenizer.empty() ? model_file_tokenizer(opt.path) : tokenizer_open(opt.tokenizer);
     CHECK(!tokenizer || tokenizer->vocab_size() <= cfg.V, Exit::Usage,
           "the tokenizer has more tokens than the model", str(tokenizer->vocab_size()),
           str("at most ", cfg.V));
     const RunLock lock(opt.out, "import", *world.dp);
-
-    Memory<CpuStream> memory{CpuStream{}};
-    ShardsConfig config;
-    config.inference = true;
-    Shards<float, CpuStream> shards(param_layout(cfg), config, *world.dp, memory);
-    file.read(shards.params_acquire(0), shards.layout());
 
     Options as_run = opt;
     as_run.seq_len = cfg.max_T;
     Saves saves;
     const SaveResult saved =
         checkpoint_save(opt.out, checkpoint_meta("import", {}, as_run, cfg, tokenizer.get(), world),
-                        state_pieces(shards, Groups::Weights, Pieces::Owned), *world.dp, saves);
+                        model_file_pieces(file, *world.dp), *world.dp, saves);
     CHECK(saved.ok, Exit::Resource, "cannot save the imported model", saved.reason);
     std::printf("%s\nstate %s\n", saved.path.c_str(), saved.state.c_str());
     return Exit::Done;
@@ -149,14 +127,14 @@ Exit import_run(const Options& opt, World& world) {
 Exit export_run(const Options& opt, World& world) {
     CHECK(opt.format == "llmc" || opt.format == "hf", Exit::Usage, "unknown --format", opt.format,
           "llmc or hf");
-    Memory<CpuStream> memory{CpuStream{}};
-    const auto model = model_load<float>(opt.path, world, memory);
-    const ModelConfig& c = model.cfg;
+    const OpenCheckpoint checkpoint = checkpoint_open(opt.path, *world.dp);
+    const ModelConfig c = model_config_from_json(checkpoint.manifest.meta.model, checkpoint.path);
+    const ParamLayout layout = param_layout(c);
+    const TensorLoader load = checkpoint_loader(checkpoint, *world.dp);
     if (opt.format == "hf") {
-        const nlohmann::json& train = model.checkpoint.manifest.meta.train;
-        const auto tokenizer = train.contains("tokenizer") ? model_tokenizer(opt, model.checkpoint) : nullptr;
-        hf_model_write(opt.out, c, model.shards->params_acquire(0), model.shards->layout(),
-                       tokenizer.get(), opt.dtype);
+        const auto tokenizer = opt.tokenizer.empty() ? checkpoint_tokenizer(checkpoint)
+                                                     : tokenizer_open(opt.tokenizer);
+        hf_model_write(opt.out, c, load, layout, tokenizer.get(), opt.dtype);
         return Exit::Done;
     }
     CHECK(c.positions == Positions::Learned, Exit::Usage,
@@ -165,7 +143,6 @@ Exit export_run(const Options& opt, World& world) {
           "the model has no place in a llm.c model file",
           str(c.tied ? "tied" : "untied", " head, MLP width ", c.F, ", layer norm epsilon ", c.eps),
           str("tied head, MLP width ", 4 * c.C, ", layer norm epsilon 1e-5"));
-    llmc_model_write(opt.out, model.shards->params_acquire(0), model.shards->layout(),
-                     {opt.dtype, c.max_T, c.V, c.L, c.H, c.C, c.Vp});
+    llmc_model_write(opt.out, load, layout, {opt.dtype, c.max_T, c.V, c.L, c.H, c.C, c.Vp});
     return Exit::Done;
 }

@@ -1,5 +1,6 @@
 #include "llmc/train/generate.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "llmc/core/check.h"
@@ -12,6 +13,7 @@ void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int 
               const std::vector<int>& prompt, int n, const Tokenizer& tokenizer,
               const Sampling& how, const std::function<void(int)>& emit) {
     decoder.reset();
+    V = std::min(V, tokenizer.vocab_size());  // a model may have room for more than there are
     std::vector<int> text = prompt;
     size_t fed = 0;  // of text, in the cache
     for (int i = 0; i < n; i++) {

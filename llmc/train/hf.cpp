@@ -1,11 +1,14 @@
 #include "llmc/train/hf.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "llmc/core/check.h"
 #include "llmc/io/safetensors.h"
+#include "llmc/io/tokenizer_sentencepiece.h"
 
 namespace fs = std::filesystem;
 
@@ -17,6 +20,12 @@ int64_t HfPart::ours(int64_t i) const {
         row += (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1) - in_head;
     }
     return (first_row + row) * columns + i % columns;
+}
+
+int64_t HfPart::their_row(int64_t row) const {
+    if (!pair_head) return row;
+    const int64_t in_head = row % pair_head;
+    return row - in_head + in_head / 2 + (in_head % 2 ? pair_head / 2 : 0);
 }
 
 static std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -42,7 +51,10 @@ std::vector<HfPart> hf_parts(const ModelConfig& c, const ParamTensor& t) {
     if (has(".gate_up_proj."))
         return {part(replaced(t.name, "gate_up_proj", "gate_proj"), 0, c.F),
                 part(replaced(t.name, "gate_up_proj", "up_proj"), c.F, c.F)};
-    HfPart whole = part(t.name, 0, rows);
+    // The norm of a head has its elements in the order of the head.
+    const bool pairs =
+        c.rope_pairs == RopePairs::Interleaved && (has(".q_norm.") || has(".k_norm."));
+    HfPart whole = part(t.name, 0, rows, pairs ? c.HS() : 0);
     if (c.positions == Positions::Learned && t.shape.size() == 2 && has(".h.")) {
         whole.transposed = true;
         whole.shape = {columns, rows};
@@ -63,17 +75,18 @@ static std::string listed(const std::vector<std::string>& names) {
     return names.size() > 8 ? str(text, " and ", names.size() - 8, " more") : text;
 }
 
-void hf_model_read(const std::string& folder, const ModelConfig& cfg, float* weights,
-                   const ParamLayout& layout) {
-    const SafeTensors file(folder);
+// The parts of each of our tensors, found in the folder.
+static std::map<std::string, std::vector<HfPart>> hf_match(const std::string& folder,
+                                                           const SafeTensors& file,
+                                                           const ModelConfig& cfg,
+                                                           const ParamLayout& layout) {
     const auto& there = file.tensors();
     std::set<std::string> used;
     std::vector<std::string> missing, extra;
     const auto shape_text = [](const std::vector<int64_t>& shape) {
         return nlohmann::json(shape).dump();
     };
-    // Names first: nothing is read from a folder that does not fit.
-    std::vector<std::pair<float*, HfPart>> reads;
+    std::map<std::string, std::vector<HfPart>> parts;
     for (const ParamBlock& b : layout.blocks)
         for (const ParamTensor& t : b.tensors)
             for (HfPart& p : hf_parts(cfg, t)) {
@@ -85,10 +98,13 @@ void hf_model_read(const std::string& folder, const ModelConfig& cfg, float* wei
                     missing.push_back(p.name);
                     continue;
                 }
-                CHECK(there.at(p.name).shape == p.shape, Exit::Damaged,
-                      folder + ": wrong shape of " + p.name, shape_text(there.at(p.name).shape),
-                      shape_text(p.shape), "does config.json belong to these weights?");
-                reads.emplace_back(weights + b.offset + t.offset, p);
+                const SafeTensor& found = there.at(p.name);
+                CHECK(found.shape == p.shape, Exit::Damaged, folder + ": wrong shape of " + p.name,
+                      shape_text(found.shape), shape_text(p.shape),
+                      "does config.json belong to these weights?");
+                CHECK(safetensor_is_float(found), Exit::Damaged,
+                      folder + ": unsupported dtype of " + p.name, found.dtype, "F32, BF16 or F16");
+                parts[t.name].push_back(p);
             }
     for (const auto& [name, tensor] : there)
         if (!used.count(name) && !hf_is_buffer(name) && !(cfg.tied && name == "lm_head.weight"))
@@ -98,20 +114,61 @@ void hf_model_read(const std::string& folder, const ModelConfig& cfg, float* wei
     CHECK(extra.empty(), Exit::Damaged,
           folder + " has tensors that its config.json does not explain", listed(extra));
 
-    constexpr int64_t kPiece = 1 << 20;
-    std::vector<float> piece;
-    for (const auto& [to, p] : reads) {
-        const int64_t count = p.rows * p.columns;
-        for (int64_t at = 0; at < count; at += kPiece) {
-            piece.resize(size_t(std::min(kPiece, count - at)));
-            file.read(p.name, at, int64_t(piece.size()), piece.data());
-            for (size_t i = 0; i < piece.size(); i++) to[p.ours(at + int64_t(i))] = piece[i];
+    return parts;
+}
+
+// to = elements first .. first + n of our tensor, which lie inside the part.
+static void part_read(const SafeTensors& file, const HfPart& p, int64_t first, int64_t n,
+                      float* to) {
+    const int64_t row = first / p.columns, last = (first + n - 1) / p.columns;
+    if (p.transposed) {
+        // Our rows row..last are a stretch of each row there.
+        std::vector<float> stretch(size_t(last - row + 1));
+        for (int64_t c = 0; c < p.columns; c++) {
+            file.read(p.name, c * p.rows + row - p.first_row, int64_t(stretch.size()),
+                      stretch.data());
+            for (int64_t r = row; r <= last; r++)
+                if (const int64_t i = r * p.columns + c - first; i >= 0 && i < n)
+                    to[i] = stretch[size_t(r - row)];
         }
+    } else if (p.pair_head) {
+        for (int64_t at = first, end = first + n, count; at < end; at += count) {
+            const int64_t column = at % p.columns;
+            count = std::min(end - at, p.columns - column);
+            file.read(p.name, p.their_row(at / p.columns - p.first_row) * p.columns + column, count,
+                      to + (at - first));
+        }
+    } else {
+        file.read(p.name, first - p.first_row * p.columns, n, to);
     }
 }
 
+TensorSource hf_model_source(const std::string& folder, const ModelConfig& cfg,
+                             const ParamLayout& layout) {
+    const auto file = std::make_shared<const SafeTensors>(folder);
+    const auto parts = hf_match(folder, *file, cfg, layout);
+    return [=](const ParamTensor& t, int64_t first, int64_t n, float* to) {
+        for (const HfPart& p : parts.at(t.name)) {
+            const int64_t begin = std::max(first, p.first_row * p.columns);
+            const int64_t end = std::min(first + n, (p.first_row + p.rows) * p.columns);
+            if (begin < end) part_read(*file, p, begin, end - begin, to + (begin - first));
+        }
+    };
+}
+
 // ---- writing
-void hf_model_write(const std::string& folder, const ModelConfig& cfg, const float* weights,
+// Each kind in the file in which other programs look for it.
+static void hf_tokenizer_write(const std::string& folder, const Tokenizer& tokenizer) {
+    const std::string json = tokenizer.json();
+    const std::string model = sentencepiece_from_json(json, tokenizer.name());
+    if (!model.empty()) return file_replace(folder + "/tokenizer.model", model);
+    file_replace(folder + "/tokenizer.json", json);
+    const nlohmann::json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"clean_up_tokenization_spaces", false}};
+    file_replace(folder + "/tokenizer_config.json", config.dump(2) + "\n");
+}
+
+void hf_model_write(const std::string& folder, const ModelConfig& cfg, const TensorLoader& load,
                     const ParamLayout& layout, const Tokenizer* tokenizer, Dtype dtype,
                     int64_t file_bytes) {
     std::error_code none;
@@ -124,19 +181,24 @@ void hf_model_write(const std::string& folder, const ModelConfig& cfg, const flo
     std::vector<SafeTensorSource> sources;
     for (const ParamBlock& b : layout.blocks)
         for (const ParamTensor& t : b.tensors)
-            for (const HfPart& p : hf_parts(cfg, t)) {
-                const float* from = weights + b.offset + t.offset;
-                sources.push_back({p.name, p.shape, [from, p](int64_t first, int64_t n, float* to) {
-                                       for (int64_t i = 0; i < n; i++)
-                                           to[i] = from[p.ours(first + i)];
-                                   }});
-            }
+            for (const HfPart& p : hf_parts(cfg, t))
+                sources.push_back(
+                    {p.name, p.shape, [&load, &t, p](int64_t first, int64_t n, float* to) {
+                         const float* const from = load(t);
+                         for (int64_t i = 0; i < n; i++) to[i] = from[p.ours(first + i)];
+                     }});
     safetensors_write(folder, sources, dtype, file_bytes);
-    if (tokenizer) file_replace(folder + "/tokenizer.json", tokenizer->json());
+    if (tokenizer) hf_tokenizer_write(folder, *tokenizer);
     ModelConfig written = cfg;
     written.rope_pairs = RopePairs::Half;
     nlohmann::json config = model_config_to_json(written);
     config["torch_dtype"] = dtype == Dtype::BF16 ? "bfloat16" : "float32";
+    if (tokenizer && tokenizer->eot() >= 0) {
+        int end = tokenizer->eot();
+        for (int id = tokenizer->vocab_size() - 1; id >= 0; id--)
+            if (tokenizer->ends_text(id) && id != tokenizer->eot()) end = id;
+        config["bos_token_id"] = tokenizer->eot(), config["eos_token_id"] = end;
+    }
     file_replace(folder + "/config.json", config.dump(2) + "\n");  // last: now it is a model
     sync_dir(folder);
 }

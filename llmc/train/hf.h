@@ -23,17 +23,19 @@ struct HfPart {
 
     // Where element i of the folder's tensor is in our tensor.
     int64_t ours(int64_t i) const;
+    // The row there of our row (first_row + row).
+    int64_t their_row(int64_t row) const;
 };
 
 // The parts of one of our tensors.
 std::vector<HfPart> hf_parts(const ModelConfig& cfg, const ParamTensor& tensor);
 
-// weights (layout.size) = the folder's tensors in our blocks. Errors (Damaged): missing and extra
-// tensors, listed; wrong shapes, found and expected.
-void hf_model_read(const std::string& folder, const ModelConfig& cfg, float* weights,
-                   const ParamLayout& layout);
+// The folder's tensors as ours. Errors, before anything is read (Damaged): missing and extra
+// tensors, listed; wrong shapes and dtypes, found and expected.
+TensorSource hf_model_source(const std::string& folder, const ModelConfig& cfg,
+                             const ParamLayout& layout);
 
 // Writes a new folder (made, or empty). dtype: F32 or BF16. tokenizer may be null.
-void hf_model_write(const std::string& folder, const ModelConfig& cfg, const float* weights,
+void hf_model_write(const std::string& folder, const ModelConfig& cfg, const TensorLoader& load,
                     const ParamLayout& layout, const Tokenizer* tokenizer, Dtype dtype,
                     int64_t file_bytes = int64_t(5) << 30);

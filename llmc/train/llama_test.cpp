@@ -11,6 +11,7 @@
 #include "llmc/model/decode.h"
 #include "llmc/model/gpt.h"
 #include "llmc/train/model_file.h"
+#include "llmc/train/saves.h"
 
 namespace {
 struct Stories : testing::Test {
@@ -32,7 +33,7 @@ struct Stories : testing::Test {
         shards = std::make_unique<Shards<float, CpuStream>>(param_layout(cfg), ShardsConfig{},
                                                             *comm, memory);
         ASSERT_EQ(shards->layout().count, 260032);
-        file.read(shards->params_acquire(0), shards->layout());
+        weights_fill(*shards, file.read);
     }
 };
 

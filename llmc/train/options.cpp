@@ -138,8 +138,8 @@ std::vector<OptionRow> rows() {
     row("CKPT", &O::path, "", kModel, Export, "a checkpoint folder, OUT/ckpt/step-N"),
     row("SRC", &O::path, "", kModel, Import, "a model of another program: llm.c's gpt2_124M.bin, llama2.c's stories15M.bin, a Hugging Face folder"),
 
-    row("model", &O::model, "NAME|PATH", kModel, Run, "a preset (gpt2:124M 350M 774M 1558M, gpt2:dN of depth N), a config.json, or a checkpoint"),
-    required(row("model", &O::model, "PATH", kModel, Use, "a checkpoint folder, OUT/ckpt/step-N, or OUT for its newest")),
+    row("model", &O::model, "NAME|PATH", kModel, Run, "a preset (gpt2:124M 350M 774M 1558M, gpt2:dN of depth N, llama:3.2-1B, qwen3:0.6B, ...), a config.json, a checkpoint, a Hugging Face folder, llm.c's or llama2.c's .bin: its weights too"),
+    required(row("model", &O::model, "PATH", kModel, Use, "a checkpoint folder, OUT/ckpt/step-N, OUT for its newest, or another program's model as `import` takes it")),
     row("vocab-size", &O::vocab_size, at_least(2), kModel, Run, "number of tokens", "the model's, or the tokenizer's"),
     required(row("vocab-size", &O::vocab_size, at_least(257), kModel, Bpe, "tokens of the new vocabulary: 256 bytes, <|endoftext|>, and merges")),
     row("data", &O::data, "GLOB...", kModel, Run, "token shards to train on (written by `train_gpt tokenize`, or llm.c's)"),

@@ -42,7 +42,8 @@ static std::string fresh_run_id() {
     return text;
 }
 
-// Where the run starts: resume from --out, from --resume PATH, from --model CHECKPOINT, or nowhere.
+// Where the run starts: resume from --out, from --resume PATH, from the weights of --model, or
+// nowhere.
 static void find_start(Run& run, World& world) {
     const Options& opt = run.opt;
     if (opt.resume == "auto") {
@@ -56,6 +57,8 @@ static void find_start(Run& run, World& world) {
     if (run.start) {
         run.id = run.start->manifest.meta.run_id;
         run.saves.resumed_from = run.start->path;
+    } else if (model_file_is(opt.model)) {
+        run.file = model_file_open(opt.model);
     } else if (is_directory(opt.model)) {
         run.start = checkpoint_open(opt.model, *world.dp);
         run.weights_only = true;
@@ -68,6 +71,7 @@ static std::optional<DataInfo> data_info(const Options& opt) {
 }
 
 ModelConfig run_model(const Options& opt, World& world) {
+    if (model_file_is(opt.model)) return model_file_open(opt.model).cfg;
     if (is_directory(opt.model)) {
         const OpenCheckpoint from = checkpoint_open(opt.model, *world.dp);
         return model_config_from_json(from.manifest.meta.model, from.path);
@@ -82,6 +86,32 @@ std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt) {
     if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
     const std::optional<DataInfo> info = data_info(opt);
     return info ? tokenizer_open(info->tokenizer) : nullptr;
+}
+
+// Weights that know a tokenizer's ids are trained on data of the same ids: the model's own
+// tokenizer, if the weights come with one and --tokenizer does not say otherwise.
+static void check_tokenizer(Run& run) {
+    std::unique_ptr<Tokenizer> own;
+    if (run.file)
+        own = model_file_tokenizer(run.opt.model);
+    else if (run.start && run.weights_only)
+        own = checkpoint_tokenizer(*run.start);
+    if (!own || !run.opt.tokenizer.empty()) return;
+    if (!run.tokenizer) {
+        run.tokenizer = std::move(own);
+        return;
+    }
+    const Tokenizer &a = *run.tokenizer, &b = *own;
+    int id = 0;
+    const int both = std::min(a.vocab_size(), b.vocab_size());
+    while (id < both && a.token_bytes(id) == b.token_bytes(id)) id++;
+    CHECK(id == both && a.vocab_size() == b.vocab_size(), Exit::Usage,
+          "the data was made by another tokenizer than the model's",
+          str(a.name(), " with ", a.vocab_size(), " tokens",
+              id < both ? str(", '", a.token_bytes(id), "' as token ", id) : ""),
+          str(b.name(), " with ", b.vocab_size(), " tokens",
+              id < both ? str(", '", b.token_bytes(id), "' as token ", id) : ""),
+          str("train_gpt tokenize FILE --tokenizer ", run.opt.model));
 }
 
 // Every rank must have been started alike: the same options, program and data. Where they are not,
@@ -137,6 +167,7 @@ Run run_open(const Options& opt, World& world) {
     run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp);
     run.saves.keep = opt.keep;
     find_start(run, world);
+    check_tokenizer(run);
     return run;
 }
 
@@ -150,6 +181,8 @@ RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
     } else if (run.start) {
         checkpoint_read(*run.start, state_pieces(shards, Groups::Weights, Pieces::Held), *world.dp,
                         Want::Some);
+    } else if (run.file) {
+        weights_fill(shards, run.file->read);
     } else {
         for (TensorSlice& s : shards.master_slices())
             param_init(s.data, *s.tensor, s.first, s.count, run.opt.seed);

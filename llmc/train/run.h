@@ -15,6 +15,7 @@
 #include "llmc/model/gpt.h"
 #include "llmc/parallel/world.h"
 #include "llmc/train/log.h"
+#include "llmc/train/model_file.h"
 #include "llmc/train/options.h"
 #include "llmc/train/run_state.h"
 
@@ -28,11 +29,12 @@ struct Run {
     std::unique_ptr<RunLock> lock;
     std::optional<OpenCheckpoint> start;  // resume from it ...
     bool weights_only = false;            // ... or take only its weights (--model CHECKPOINT)
+    std::optional<ModelFile> file;        // ... or another program's (--model FOLDER or FILE)
     int64_t saved_step = -1;              // the newest step that is on disk
     Saves saves;
 };
 
-// The model that the options name: a checkpoint's, or a preset or config with --vocab-size, else the
+// The model that the options name: a checkpoint's or a model file's, or a preset or config with --vocab-size, else the
 // vocabulary that the data was tokenized with.
 ModelConfig run_model(const Options& opt, World& world);
 

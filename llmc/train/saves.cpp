@@ -1,5 +1,6 @@
 #include "llmc/train/saves.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
@@ -76,28 +77,92 @@ RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const 
 template <class Elem, class Stream>
 LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
                                      Memory<Stream>& memory) {
-    LoadedModel<Elem, Stream> m{{}, checkpoint_open(path, *world.dp), nullptr};
-    m.cfg = model_config_from_json(m.checkpoint.manifest.meta.model, m.checkpoint.path);
     ShardsConfig config;
     config.inference = true;
-    m.shards =
-        std::make_unique<Shards<Elem, Stream>>(param_layout(m.cfg), config, *world.dp, memory);
-    checkpoint_read(m.checkpoint, state_pieces(*m.shards, Groups::Weights, Pieces::Held), *world.dp,
-                    Want::Some);
+    const auto shards_make = [&](const ModelConfig& cfg) {
+        return std::make_unique<Shards<Elem, Stream>>(param_layout(cfg), config, *world.dp, memory);
+    };
+    LoadedModel<Elem, Stream> m;
+    if (model_file_is(path)) {
+        const ModelFile file = model_file_open(path);
+        m.cfg = file.cfg;
+        m.checkpoint.path = path;
+        m.checkpoint.manifest.meta.train = nlohmann::json::object();
+        if (const auto tokenizer = model_file_tokenizer(path))
+            m.checkpoint.manifest.meta.train["tokenizer"] = tokenizer->json();
+        m.shards = shards_make(m.cfg);
+        weights_fill(*m.shards, file.read);
+    } else {
+        m.checkpoint = checkpoint_open(path, *world.dp);
+        m.cfg = model_config_from_json(m.checkpoint.manifest.meta.model, m.checkpoint.path);
+        m.shards = shards_make(m.cfg);
+        checkpoint_read(m.checkpoint, state_pieces(*m.shards, Groups::Weights, Pieces::Held),
+                        *world.dp, Want::Some);
+    }
     m.shards->state_from_host(0);
     return m;
 }
 
-#define SAVES_FOR(Elem, Stream)                                                            \
-    template std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>&, Groups, Pieces); \
-    template LoadedModel<Elem, Stream> model_load(const std::string&, World&, Memory<Stream>&);
+template <class Elem, class Stream>
+void weights_fill(Shards<Elem, Stream>& shards, const TensorSource& source) {
+    for (const TensorSlice& s : shards.master_slices()) {
+        // Padding rows lie behind the last element.
+        const int64_t n = std::clamp<int64_t>(s.tensor->count() - s.first, 0, s.count);
+        if (n > 0) source(*s.tensor, s.first, n, s.data);
+        std::fill(s.data + n, s.data + s.count, 0.f);
+    }
+}
+
+#define SAVES_FOR(Elem, Stream)                                                                 \
+    template std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>&, Groups, Pieces);      \
+    template LoadedModel<Elem, Stream> model_load(const std::string&, World&, Memory<Stream>&); \
+    template void weights_fill(Shards<Elem, Stream>&, const TensorSource&);
 SAVES_FOR(float, CpuStream)
 FOR_CUDA(SAVES_FOR(float, CudaStream) SAVES_FOR(bf16, CudaStream))
 
+TensorLoader checkpoint_loader(const OpenCheckpoint& checkpoint, Comm& comm) {
+    struct Cache {
+        std::string name;
+        std::vector<float> values;
+    };
+    return [&, cache = std::make_shared<Cache>()](const ParamTensor& t) {
+        if (cache->name != t.name) {
+            cache->values.resize(size_t(t.count()));
+            checkpoint_read(
+                checkpoint,
+                {{"weights", t.name, Dtype::F32, t.shape, 0, t.count(), cache->values.data()}},
+                comm, Want::Some);
+            cache->name = t.name;
+        }
+        return static_cast<const float*>(cache->values.data());
+    };
+}
+
+std::vector<TensorPiece> model_file_pieces(const ModelFile& file, Comm& comm) {
+    std::vector<TensorPiece> pieces;
+    int next = 0;
+    for (const ParamBlock& b : file.layout.blocks)
+        for (const ParamTensor& t : b.tensors) {
+            if (next++ % comm.size() != comm.rank()) continue;
+            TensorPiece piece{"weights", t.name, Dtype::F32, t.shape, 0, t.count()};
+            piece.fill = [&file, &t](int64_t first, int64_t n, void* to) {
+                file.read(t, first, n, static_cast<float*>(to));
+            };
+            pieces.push_back(std::move(piece));
+        }
+    return pieces;
+}
+
+std::unique_ptr<Tokenizer> checkpoint_tokenizer(const OpenCheckpoint& checkpoint) {
+    const nlohmann::json& train = checkpoint.manifest.meta.train;
+    if (!train.contains("tokenizer") || !train["tokenizer"].is_string()) return nullptr;
+    return tokenizer_from_json(train["tokenizer"].get<std::string>(), checkpoint.path);
+}
+
 std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint) {
     if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
-    const nlohmann::json& train = checkpoint.manifest.meta.train;
-    CHECK(train.contains("tokenizer") && train["tokenizer"].is_string(), Exit::Usage,
-          "the checkpoint carries no tokenizer", checkpoint.path, "", "--tokenizer PATH");
-    return tokenizer_from_json(train["tokenizer"].get<std::string>(), checkpoint.path);
+    auto tokenizer = checkpoint_tokenizer(checkpoint);
+    CHECK(tokenizer, Exit::Usage, "the model carries no tokenizer", checkpoint.path, "",
+          "--tokenizer PATH");
+    return tokenizer;
 }

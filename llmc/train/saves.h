@@ -10,6 +10,7 @@
 #include "llmc/model/parameters.h"
 #include "llmc/parallel/shards.h"
 #include "llmc/parallel/world.h"
+#include "llmc/train/model_file.h"
 #include "llmc/train/options.h"
 #include "llmc/train/run_state.h"
 
@@ -33,16 +34,28 @@ CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state,
 // are counted differently (--seq-len), naming both sides.
 RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg);
 
-// A model for generate, eval and export: weights alone.
+// A model for generate and eval: weights alone, of a checkpoint or of another program's model file.
 template <class Elem, class Stream>
 struct LoadedModel {
     ModelConfig cfg;
-    OpenCheckpoint checkpoint;
+    OpenCheckpoint checkpoint;  // of a model file: its path, at step 0, with its tokenizer
     std::unique_ptr<Shards<Elem, Stream>> shards;
 };
 template <class Elem, class Stream>
 LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
                                      Memory<Stream>& memory);
 
+// What this rank holds of the weights, from a model file.
+template <class Elem, class Stream>
+void weights_fill(Shards<Elem, Stream>& shards, const TensorSource& source);
+
+// The tensors of a whole model, one at a time in this rank's memory, each checked as it is read.
+TensorLoader checkpoint_loader(const OpenCheckpoint& checkpoint, Comm& comm);
+
+// Every tensor of a model file as a piece that is read while it is saved; dealt out over the ranks.
+std::vector<TensorPiece> model_file_pieces(const ModelFile& file, Comm& comm);
+
+// The tokenizer that a checkpoint carries, or null.
+std::unique_ptr<Tokenizer> checkpoint_tokenizer(const OpenCheckpoint& checkpoint);
 // --tokenizer, else the one inside the checkpoint; Usage error when there is neither.
 std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint);

@@ -18,8 +18,21 @@ cat > "$work/llama.json" << 'JSON'
  "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}}
 JSON
 sed 's/"tie_word/"rope_interleaved": true, "tie_word/' "$work/llama.json" > "$work/pairs.json"
+cat > "$work/qwen2.json" << 'JSON'
+{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 2, "num_attention_heads": 3,
+ "num_key_value_heads": 1, "hidden_size": 18, "intermediate_size": 23, "vocab_size": 257, "max_position_embeddings": 37,
+ "rms_norm_eps": 1e-6, "rope_theta": 500.0, "tie_word_embeddings": true, "use_sliding_window": false,
+ "sliding_window": 4096, "max_window_layers": 2}
+JSON
+cat > "$work/qwen3.json" << 'JSON'
+{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 2, "num_attention_heads": 3,
+ "num_key_value_heads": 1, "head_dim": 8, "hidden_size": 15, "intermediate_size": 23, "vocab_size": 257,
+ "max_position_embeddings": 37, "rms_norm_eps": 1e-6, "rope_theta": 500.0, "tie_word_embeddings": false,
+ "attention_bias": false, "use_sliding_window": false, "sliding_window": null, "max_window_layers": 2}
+JSON
+sed 's/"tie_word/"rope_interleaved": true, "tie_word/' "$work/qwen3.json" > "$work/qwen3pairs.json"
 loss() { "$train_gpt" eval --model "$1" --data "$work/d_train_*.bin" --seq-len 31 2> /dev/null | sed -E 's/.*"val_loss":([^,}]*).*/\1/'; }
-for kind in gpt2 llama pairs; do
+for kind in gpt2 llama pairs qwen2 qwen3 qwen3pairs; do
     "$train_gpt" --model "$work/$kind.json" --data "$work/d_train_*.bin" --steps 5 --seq-len 31 --micro-batch 3 \
         --warmup-steps 0 --lr 1e-2 --out "$work/$kind" > "$work/log" 2>&1 || cat "$work/log"
     is "$kind: export" "$train_gpt" export "$work/$kind" --format hf --out "$work/$kind-hf"
@@ -31,6 +44,72 @@ for kind in gpt2 llama pairs; do
     cmp -s "$work/$kind-hf/model.safetensors" "$work/$kind-hf2/model.safetensors" &&
         cmp -s "$work/$kind-hf/config.json" "$work/$kind-hf2/config.json" && ok "$kind: byte for byte" || not_ok "$kind: byte for byte"
 done
+# What an exported folder names its tensors, and their shapes: the file's own header.
+header() { head -c $((8 + $(od -An -t u8 -N 8 "$1"))) "$1" | tail -c +9; }
+for wanted in 'qwen2 self_attn.k_proj.bias":{"dtype":"F32","shape":[6]' 'qwen3 self_attn.q_norm.weight":{"dtype":"F32","shape":[8]' \
+    'qwen3 self_attn.q_proj.weight":{"dtype":"F32","shape":[24,15]' 'gpt2 attn.c_attn.weight":{"dtype":"F32","shape":[15,45]'; do
+    header "$work/${wanted%% *}-hf/model.safetensors" | grep -qF "${wanted#* }" && ok "$wanted" || not_ok "$wanted"
+done
+
+# ---- a folder as it is: trained on, evaluated, continued
+for kind in gpt2 qwen3; do
+    tune=(--data "$work/d_train_*.bin" --seq-len 31 --micro-batch 3 --warmup-steps 1 --lr 1e-3)
+    "$train_gpt" --model "$work/$kind-hf" "${tune[@]}" --steps 6 --save-every 3 --keep 9 --out "$work/$kind-t1" > "$work/log" 2>&1 || cat "$work/log"
+    "$train_gpt" --model "$work/$kind-back" "${tune[@]}" --steps 6 --out "$work/$kind-t2" > "$work/log" 2>&1 || cat "$work/log"
+    state=$("$train_gpt" verify "$work/$kind-t1")
+    [ -n "$state" ] && [ "$state" = "$("$train_gpt" verify "$work/$kind-t2")" ] &&
+        ok "$kind: trained from the folder as from the imported model, bit for bit" || not_ok "$kind: trained from the folder as from the imported model, bit for bit"
+    rm -rf "$work/$kind-t1/ckpt/step-0000000006"
+    "$train_gpt" --model "$work/$kind-hf" "${tune[@]}" --steps 6 --out "$work/$kind-t1" > "$work/log" 2>&1 || cat "$work/log"
+    [ "$("$train_gpt" verify "$work/$kind-t1")" = "$state" ] && grep -q "resumed at step 3" "$work/log" &&
+        ok "$kind: and resumed" || { cat "$work/log"; not_ok "$kind: and resumed"; }
+    [ "$(loss "$work/$kind-hf")" = "$(loss "$work/$kind-back")" ] && ok "$kind: eval of the folder" || not_ok "$kind: eval of the folder"
+done
+expect "generate from the folder, with its tokenizer" 0 "line" -- \
+    "$train_gpt" generate --model "$work/llama-hf" --prompt line --tokens 4 --seed 1
+cp -r "$work/llama-hf" "$work/other"
+sed -i -e 's/^      "a": 97,/      "a": 98,/' -e 's/^      "b": 98,/      "b": 97,/' "$work/other/tokenizer.json"
+expect "data of another tokenizer than the model's" 2 "another tokenizer" "'a' as token 97" "'b' as token 97" -- \
+    "$train_gpt" --model "$work/other" --data "$work/d_train_*.bin" --steps 1 --seq-len 31 --out "$work/no"
+
+# ---- imported in pieces: a model larger than the memory that the program may take (a sparse file of zeros)
+megabytes=$([ -n "${TEST_DEEP:-}" ] && echo 3000 || echo 600) kilobytes=400000
+"$PYTHON" - "$work/large" "$megabytes" << 'PY'
+import json, os, struct, sys
+folder, megabytes = sys.argv[1], int(sys.argv[2])
+V, C, F = megabytes * 1024 * 1024 // (2 * 4 * 1024), 1024, 2048
+os.mkdir(folder)
+tensors, at = {}, 0
+def add(name, *shape):
+    global at
+    n = 4
+    for d in shape: n *= d
+    tensors[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + n]}
+    at += n
+add("model.embed_tokens.weight", V, C)
+for name in "q", "k", "v", "o": add(f"model.layers.0.self_attn.{name}_proj.weight", C, C)
+for name, shape in ("gate", (F, C)), ("up", (F, C)), ("down", (C, F)): add(f"model.layers.0.mlp.{name}_proj.weight", *shape)
+for name in "input_layernorm", "post_attention_layernorm": add(f"model.layers.0.{name}.weight", C)
+add("model.norm.weight", C)
+add("lm_head.weight", V, C)
+text = json.dumps(tensors).encode()
+with open(folder + "/model.safetensors", "wb") as f:
+    f.write(struct.pack("<Q", len(text)) + text)
+    f.truncate(8 + len(text) + at)
+json.dump({"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 8, "hidden_size": C, "intermediate_size": F,
+           "vocab_size": V}, open(folder + "/config.json", "w"))
+PY
+expect "$megabytes MB of weights are imported within $((kilobytes / 1000)) MB of memory" 0 "state" -- \
+    bash -c "ulimit -v $kilobytes; exec '$train_gpt' import '$work/large' --out '$work/large-in'"
+# The same limit stops a program that loads the model.
+expect "which do not suffice to load it" 4 -- bash -c "ulimit -v $kilobytes; exec '$train_gpt' generate --model '$work/large-in' --tokenizer byte --prompt x --tokens 1"
+rm -rf "$work/large" "$work/large-in"
+if command -v mpirun > /dev/null && "$train_gpt" --version | grep -qi "mpi"; then
+    one=$("$train_gpt" verify "$work/qwen3-back")
+    mpirun -np 3 --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "$train_gpt" import "$work/qwen3-hf" --out "$work/three" > "$work/log" 2>&1 || cat "$work/log"
+    [ "$("$train_gpt" verify "$work/three")" = "$one" ] && ok "three ranks import the same state" || not_ok "three ranks import the same state"
+fi
+
 expect "generate with the tokenizer that came along" 0 "line" -- \
     "$train_gpt" generate --model "$work/llama-back" --prompt line --tokens 4 --seed 1
 is "bf16" "$train_gpt" export "$work/llama" --format hf --dtype bf16 --out "$work/half"
@@ -40,7 +119,7 @@ cmp -s "$work/half/model.safetensors" "$work/half2/model.safetensors" && ok "bf1
 
 # ---- against the Python packages, where they are
 if "$PYTHON" -c 'import transformers, torch' 2> /dev/null; then
-    for kind in gpt2 llama; do
+    for kind in gpt2 llama qwen2 qwen3; do
         "$PYTHON" - "$work/$kind-hf" "$(loss "$work/$kind")" "$work/d_train_000000.bin" << 'PY' && ok "$kind: transformers agrees" || not_ok "$kind: transformers agrees"
 import sys, numpy, torch, transformers
 model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], torch_dtype=torch.float32)
@@ -71,6 +150,9 @@ swap 's/"model_type": "llama"/"model_type": "mamba"/'
 expect "an unknown architecture" 2 "mamba" -- "$train_gpt" import "$work/bad" --out "$work/no"
 swap 's/"hidden_act": "silu"/"hidden_act": "relu"/'
 expect "another activation" 2 "relu" "silu" -- "$train_gpt" import "$work/bad" --out "$work/no"
+rm -rf "$work/bad"; cp -r "$work/llama-hf" "$work/bad"
+sed -i 's/"F32"/"I32"/' "$work/bad/model.safetensors"
+expect "another dtype" 3 "unsupported dtype" "I32" -- "$train_gpt" import "$work/bad" --out "$work/no"
 rm -rf "$work/bad"; cp -r "$work/llama-hf" "$work/bad"; head -c 5000 "$work/llama-hf/model.safetensors" > "$work/bad/model.safetensors"
 expect "cut weights" 3 "model.safetensors" -- "$train_gpt" import "$work/bad" --out "$work/no"
 [ ! -e "$work/no/ckpt" ] && ok "nothing was written by what was refused" || not_ok "nothing was written by what was refused"

@@ -36,6 +36,15 @@ done
 expect "eval" 0 '"val_loss"' -- "$train_gpt" eval --model "$work/a" --data "$work/d_val_*.bin" --seq-len 31
 expect "no llm.c model file for a LLaMA" 2 "LLaMA" -- "$train_gpt" export "$work/s" --format llmc --out "$work/m.bin"
 
+# Out as a Hugging Face folder, with the tokenizer's own file, and back: the rows of q and k in another order.
+is "export" "$train_gpt" export "$work/s" --format hf --out "$work/hf"
+is "import again" "$train_gpt" import "$work/hf" --out "$work/back"
+for from in hf back; do
+    "$train_gpt" generate --model "$work/$from" --prompt "" --tokens 256 --temperature 0 > "$work/story" 2> "$work/err"
+    cmp "$work/story" "$folder/expected_t0_n256.txt" && ok "$from tells the known story" || { cat "$work/err"; not_ok "$from tells the known story"; }
+done
+expect "the file itself as a model" 0 '"val_loss"' -- "$train_gpt" eval --model "$folder/stories260K.bin" --data "$work/d_val_*.bin" --seq-len 31
+
 head -c 999 "$folder/stories260K.bin" > "$work/cut.bin"
 expect "a cut model file" 3 "wrong size" -- "$train_gpt" import "$work/cut.bin" --out "$work/no"
 expect "an unknown field that changes the maths" 2 "sliding_window" -- bash -c "echo '{\"model_type\": \"llama\",
