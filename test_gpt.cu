@@ -198,8 +198,16 @@ ModelConfig small_llama(bool odd) {
     c.KV = 1, c.head_size = odd ? 6 : 64;
     return c;
 }
+// Qwen 3's: a norm of each query and key head.
+ModelConfig small_qwen3(bool odd) {
+    ModelConfig c = small_llama(odd);
+    c.name += " qwen3";
+    c.qk_norm = true;
+    return c;
+}
 std::vector<ModelConfig> small_models() {
-    return {small_config(false), small_config(true), small_llama(false), small_llama(true)};
+    return {small_config(false), small_config(true), small_llama(false),
+            small_llama(true),   small_qwen3(false), small_qwen3(true)};
 }
 
 // A model on either backend, of the same weights: representable in bf16, so that all backends

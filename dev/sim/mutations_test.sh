@@ -96,6 +96,8 @@ mutate "norm: the last rows of a block are lost"   $norm 's/rows = min\(warps, N
 mutate "norm: db of the pair's second column"      $norm 's/, b_sum\.y \+= as_float\(d\.b\)//' '*norm_cuda/0*' "${norms[@]}"
 mutate "rmsnorm: the residual is left out"         $ops/rmsnorm.cu 's/norm_forward_launch<true, true, Elem>/norm_forward_launch<true, false, Elem>/' '*rmsnorm_cuda/0*'
 mutate "rmsnorm: a mean is subtracted"             $ops/rmsnorm.cu 's/norm_backward_launch<true, false>\(dx, dw, nullptr, dy, x, w, nullptr/norm_backward_launch<false, false>(dx, dw, nullptr, dy, x, w, rstd/' '*rmsnorm_cuda/0*'
+mutate "qknorm: keys by the queries' weight"       $ops/qknorm.cu 's/head\.query \? qw : kw/qw/' '*qknorm*'
+mutate "qknorm: a warp's share of the weights"     $ops/qknorm.cu 's/k < kWarps; k\+\+/k < kWarps - 1; k++/' '*qknorm*'
 class=$ops/classifier.cu
 mutate "classifier: the padding takes part"        $class 's/if \(i \* Packet::size \+ k < V\) sum/sum/' '*classifier*'
 mutate "classifier: the padding gets a gradient"   $class 's/v < V \? d : 0\.f/d/' '*classifier*'
@@ -133,6 +135,7 @@ layer() { mutate "layer: $1" llmc/model/block.h "$2" "${3:-*gpt_kind*}" llmc/mod
 layer "the MLP reads the first norm"        's/matmul_gelu_forward\(a\.act, a\.pre, a\.ln2/matmul_gelu_forward(a.act, a.pre, a.ln1/'
 layer "the second norm sees no attention"   's/a\.rstd2, a\.res1, all\.branch, p\.ln2w/a.rstd2, a.res1, a.res1, p.ln2w/'
 layer "queries are not turned back"         's/c\.rope_pairs, -1, s/c.rope_pairs, 1, s/'
+layer "the norm of heads sees them turned"  's/d\.qnormw, d\.knormw, a\.qk,/d.qnormw, d.knormw, a.qkv,/'
 layer "no gradient through the MLP's input" 's/matmul_backward_input\(dnarrow, dwide, p\.fcw.*//'
 layer "the gradient of fc by the wrong norm" 's/matmul_backward_params\(d\.fcw, d\.fcb, dwide, a\.ln2/matmul_backward_params(d.fcw, d.fcb, dwide, a.ln1/'
 layer "norms change places in backward"     's/a\.res1, p\.ln1w, a\.mean1, a\.rstd1, N,$/a.res1, p.ln2w, a.mean1, a.rstd1, N,/'

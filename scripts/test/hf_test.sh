@@ -53,7 +53,7 @@ done
 
 # ---- a folder as it is: trained on, evaluated, continued
 for kind in gpt2 qwen3; do
-    tune=(--data "$work/d_train_*.bin" --seq-len 31 --micro-batch 3 --warmup-steps 1 --lr 1e-3)
+    tune=(--data "$work/d_train_*.bin" --seq-len 31 --micro-batch 3 --batch-tokens 186 --warmup-steps 1 --lr 1e-3)
     "$train_gpt" --model "$work/$kind-hf" "${tune[@]}" --steps 6 --save-every 3 --keep 9 --out "$work/$kind-t1" > "$work/log" 2>&1 || cat "$work/log"
     "$train_gpt" --model "$work/$kind-back" "${tune[@]}" --steps 6 --out "$work/$kind-t2" > "$work/log" 2>&1 || cat "$work/log"
     state=$("$train_gpt" verify "$work/$kind-t1")
@@ -106,8 +106,12 @@ expect "which do not suffice to load it" 4 -- bash -c "ulimit -v $kilobytes; exe
 rm -rf "$work/large" "$work/large-in"
 if command -v mpirun > /dev/null && "$train_gpt" --version | grep -qi "mpi"; then
     one=$("$train_gpt" verify "$work/qwen3-back")
-    mpirun -np 3 --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "$train_gpt" import "$work/qwen3-hf" --out "$work/three" > "$work/log" 2>&1 || cat "$work/log"
+    ranks() { mpirun -np "$1" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "${@:2}"; }
+    ranks 3 "$train_gpt" import "$work/qwen3-hf" --out "$work/three" > "$work/log" 2>&1 || cat "$work/log"
     [ "$("$train_gpt" verify "$work/three")" = "$one" ] && ok "three ranks import the same state" || not_ok "three ranks import the same state"
+    ranks 2 "$train_gpt" --model "$work/qwen3-hf" "${tune[@]}" --zero 3 --steps 6 --out "$work/two" > "$work/log" 2>&1 || cat "$work/log"
+    [ "$("$train_gpt" verify "$work/two")" = "$("$train_gpt" verify "$work/qwen3-t2")" ] &&
+        ok "two ranks, each with its own pieces of the folder, train as one" || not_ok "two ranks, each with its own pieces of the folder, train as one"
 fi
 
 expect "generate with the tokenizer that came along" 0 "line" -- \
