@@ -46,7 +46,7 @@ static Exit train(const Options& options, World& world) {
         watchdog.phase(RunPhase::Evaluate, state.step);
         if (!signal && !state.boundary_done) {
             if (run.val && (due(opt.val_every, state.step) || last))
-                log->validation(int(state.step), run_validate(run, gpt, shards));
+                log->validation(int(state.step), run_validate(run, gpt, shards, world));
             if (due(opt.sample_every, state.step))
                 log->sample(int(state.step), samples.text(shards));
             state.boundary_done = true;

@@ -1,8 +1,6 @@
 // llmc/io/data_info.cpp: the note as JSON, and what must be true of the files that it names.
 #include "llmc/io/data_info.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <filesystem>
 
@@ -10,6 +8,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
+#include "llmc/io/text_file.h"
 #include "llmc/io/tokens.h"
 
 namespace fs = std::filesystem;
@@ -37,14 +36,16 @@ std::string data_prefix(const std::string& shard_path) {
 
 static json part_json(const DataPart& part) {
     json files = json::array();
-    for (const TokenShardInfo& s : part.shards)
+    for (const TokenShardInfo& s : part.shards) {
         files.push_back({{"name", fs::path(s.path).filename().string()},
                          {"tokens", s.tokens},
                          {"xxh3_128_of_ids", s.digest}});
-    return {{"bytes", part.bytes},
-            {"documents", part.documents},
-            {"tokens", part.tokens},
-            {"files", files}};
+        if (s.masked) files.back()["masked"] = true;
+    }
+    json note = {{"bytes", part.bytes}, {"documents", part.documents}, {"tokens", part.tokens}};
+    if (part.untrained) note["untrained"] = part.untrained;
+    note["files"] = files;
+    return note;
 }
 
 std::string data_info_json(const DataInfo& info) {
@@ -61,18 +62,6 @@ std::string data_info_json(const DataInfo& info) {
 
 // ---- reading
 
-// A whole file, which may be a link: people keep data sets in many places.
-static std::string file_text(const std::string& path, int64_t limit) {
-    const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (fd < 0) fail_errno("opening", path);
-    const int64_t size = file_size(fd, path);
-    CHECK(size <= limit, Exit::Damaged, path + " is too large", str(size, " bytes"),
-          str("at most ", limit));
-    std::string text(size_t(size), '\0');
-    read_exactly(fd, text.data(), text.size(), 0, path);
-    return text;
-}
-
 // Names in a note are names of files beside it, nothing else.
 static std::string beside(const fs::path& dir, const json& name, const std::string& note) {
     const std::string text = name.get<std::string>();
@@ -86,9 +75,11 @@ static DataPart part_read(const json& part, const fs::path& dir, const std::stri
     p.bytes = part.at("bytes").get<int64_t>();
     p.documents = part.at("documents").get<int64_t>();
     p.tokens = part.at("tokens").get<int64_t>();
+    p.untrained = part.value("untrained", int64_t(0));
     for (const json& file : part.at("files"))
         p.shards.push_back({beside(dir, file.at("name"), note), file.at("tokens").get<int64_t>(),
-                            file.at("xxh3_128_of_ids").get<std::string>()});
+                            file.at("xxh3_128_of_ids").get<std::string>(),
+                            file.value("masked", false)});
     return p;
 }
 
@@ -96,7 +87,7 @@ std::optional<DataInfo> data_info_read(const std::string& prefix) {
     const fs::path path = prefix + ".json";
     std::error_code none;
     if (!fs::exists(path, none)) return std::nullopt;
-    const std::string text = file_text(path, kMaxNoteBytes);
+    const std::string text = text_file_read(path, kMaxNoteBytes);
     try {
         const json note = json::parse(text);
         if (!note.is_object() || !note.contains("format")) return std::nullopt;  // somebody else's
@@ -125,13 +116,14 @@ static void data_info_check(const DataInfo& info, const std::string& prefix) {
         for (const TokenShardInfo& shard : part->shards) {
             std::error_code error;
             const auto size = fs::file_size(shard.path, error);
-            const int64_t expected = kTokenHeaderBytes + shard.tokens * width;
+            const int64_t expected = kTokenHeaderBytes + shard.tokens * width +
+                                     (shard.masked ? token_mask_bytes(shard.tokens) : 0);
             CHECK(!error && int64_t(size) == expected, Exit::Damaged,
                   "token file " + shard.path + " is not the one that " + prefix + ".json names",
                   error ? error.message() : str(size, " bytes"), str(expected, " bytes"),
                   "the data set is not complete: tokenize again, or copy all of it");
         }
-    const std::string text = file_text(info.tokenizer, kMaxTokenizerBytes);
+    const std::string text = text_file_read(info.tokenizer, kMaxTokenizerBytes);
     CHECK(digest_bytes(text.data(), text.size()) == info.tokenizer_digest, Exit::Damaged,
           info.tokenizer + " is not the tokenizer that " + prefix + ".json names",
           "digest " + digest_bytes(text.data(), text.size()), "digest " + info.tokenizer_digest);

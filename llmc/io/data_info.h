@@ -17,6 +17,7 @@ struct DataPart {
     int64_t bytes = 0;      // of text
     int64_t documents = 0;  // each begins with end-of-text
     int64_t tokens = 0;     // end-of-text included
+    int64_t untrained = 0;  // of them, masked
     std::vector<TokenShardInfo> shards;
 };
 

@@ -76,6 +76,43 @@ TEST_F(DataScripts, unknown_names_are_refused) {
     EXPECT_TRUE(says("found shakespear; expected tinyshakespeare, austen or auto")) << said;
 }
 
+// By number of questions, since nobody publishes checksums of them.
+TEST_F(DataScripts, test_sets_are_whole_or_not_taken) {
+    const auto fetch_sets = [&](const std::string& names) {
+        return shell("FROM=" + dir.string() + " DIR=" + (dir / "sets").string() +
+                     " data/fetch_eval.sh " + names);
+    };
+    EXPECT_EQ(fetch_sets("helaswag"), 2);
+    EXPECT_TRUE(says("found helaswag; expected hellaswag, lambada")) << said;
+    EXPECT_EQ(fetch_sets("lambada"), 1);
+    EXPECT_TRUE(says("no lambada_test.jsonl in " + dir.string())) << said;
+
+    std::string lines;
+    for (int i = 0; i < 5152; i++) lines += "{\"text\": \"a word\"}\n";
+    std::ofstream(dir / "lambada_test.jsonl") << lines << "<p>not found\n";
+    EXPECT_EQ(fetch_sets("lambada"), 1);
+    EXPECT_TRUE(says("found 5152 lines of JSON") && says("expected 5153")) << said;
+    EXPECT_FALSE(fs::exists(dir / "sets" / "lambada_test.jsonl"));
+    std::ofstream(dir / "lambada_test.jsonl") << lines << "{\"text\": \"the last\"}\n";
+    EXPECT_EQ(fetch_sets("lambada"), 0) << said;
+    EXPECT_TRUE(fs::exists(dir / "sets" / "lambada_test.jsonl"));
+
+    ASSERT_EQ(shell("cd " + dir.string() +
+                    " && mkdir -p data/test data/dev && for i in $(seq 57); do "
+                    "echo q > data/test/s${i}_test.csv; echo q > data/dev/s${i}_dev.csv; done; "
+                    "tar -cf data.tar data"),
+              0);
+    EXPECT_EQ(fetch_sets("mmlu"), 0) << said;
+    EXPECT_TRUE(fs::exists(dir / "sets" / "mmlu" / "s57_dev.csv"));
+    ASSERT_EQ(shell("cd " + dir.string() + " && rm data/dev/s5_dev.csv && tar -cf data.tar data"),
+              0);
+    EXPECT_EQ(fetch_sets("mmlu"), 1);
+    EXPECT_TRUE(says("found 57 subjects and 56 with examples")) << said;
+    std::ofstream(dir / "data.tar") << "<html>";
+    EXPECT_EQ(fetch_sets("mmlu"), 1);
+    EXPECT_TRUE(says("not an archive")) << said;
+}
+
 TEST_F(DataScripts, r_data_gives_its_strings) {
     const std::string rdb = (dir / "x.rdb").string();
     // Two objects: a number, which is no text, in version 2, and a vector of strings in version 3.

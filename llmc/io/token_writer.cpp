@@ -30,12 +30,24 @@ TokenWriter::~TokenWriter() {
     for (size_t k = published_; k < shards_.size(); k++) unlink(temporary(shards_[k]).c_str());
 }
 
-void TokenWriter::add(const int* ids, size_t n) {
+void TokenWriter::mask_add(bool trained) {
+    const int64_t i = shards_.back().tokens;
+    if (mask_.empty() && trained) return;
+    if (mask_.empty()) {  // the first that is left out: those before were all trained
+        mask_.assign(size_t(i / 8), char(0xff));
+        if (i % 8) mask_.push_back(char((1 << i % 8) - 1));
+    }
+    mask_.resize(size_t(i / 8) + 1);
+    mask_.back() = char(mask_.back() | int(trained) << i % 8);
+}
+
+void TokenWriter::add(const int* ids, size_t n, const char* trained) {
     for (size_t i = 0; i < n; i++) {
         assert(ids[i] >= 0 && ids[i] < vocab_size_);
         if (file_ < 0) shard_begin();
         const uint32_t id = uint32_t(ids[i]);  // little-endian: the low bytes come first
         buffer_.append(reinterpret_cast<const char*>(&id), dtype_bytes(dtype_));
+        mask_add(!trained || trained[i]);
         if (++shards_.back().tokens == shard_tokens_)
             shard_end();
         else if (buffer_.size() >= 1 << 20)
@@ -69,12 +81,16 @@ void TokenWriter::flush() {
 }
 
 void TokenWriter::shard_end() {
-    flush();
     TokenShardInfo& shard = shards_.back();
+    shard.masked = !mask_.empty();
+    buffer_ += mask_;
+    mask_.clear();
+    flush();
     const std::string path = temporary(shard);
     int32_t head[kTokenHeaderBytes / 4] = {};
     head[0] = dtype_ == Dtype::U16 ? kTokenMagic16 : kTokenMagic32;
-    head[1] = dtype_ == Dtype::U16 ? kTokenVersion16 : kTokenVersion32;
+    head[1] = (dtype_ == Dtype::U16 ? kTokenVersion16 : kTokenVersion32) +
+              (shard.masked ? kTokenMasked : 0);
     head[2] = int32_t(shard.tokens);
     if (lseek(file_, 0, SEEK_SET) < 0) fail_errno("writing", path);
     write_all(file_, std::string(reinterpret_cast<const char*>(head), sizeof head), path);

@@ -22,7 +22,8 @@ inline Dtype token_dtype(int64_t vocab_size) {
 struct TokenShardInfo {
     std::string path;  // its final name
     int64_t tokens = 0;
-    std::string digest;  // of the ids as they lie in the file, without the header
+    std::string digest;  // of what lies in the file behind the header
+    bool masked = false;
 };
 
 class TokenWriter {
@@ -33,7 +34,8 @@ class TokenWriter {
     TokenWriter(const TokenWriter&) = delete;
     TokenWriter& operator=(const TokenWriter&) = delete;
 
-    void add(const int* ids, size_t n);
+    // trained (n), not 0 for the ids to train on; null: all. A file gets a mask if it needs one.
+    void add(const int* ids, size_t n, const char* trained = nullptr);
     int64_t tokens() const;
 
     // No more tokens: all files are complete and on the disk, still under temporary names.
@@ -45,6 +47,7 @@ class TokenWriter {
     void shard_begin();
     void shard_end();
     void flush();
+    void mask_add(bool trained);
 
     const std::string prefix_;
     const Dtype dtype_;
@@ -54,4 +57,5 @@ class TokenWriter {
     Fd file_;
     std::unique_ptr<Digest> digest_;
     std::string buffer_;  // bytes that are not yet in file_
+    std::string mask_;    // of the shard so far; empty: all trained
 };

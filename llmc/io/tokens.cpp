@@ -18,6 +18,7 @@
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
 #include "llmc/core/rng.h"
+#include "llmc/ops/classifier.h"  // kIgnoreTarget
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
 
@@ -61,17 +62,25 @@ TokenShard TokenShard::open(const std::string& path) {
           str("magic ", kTokenMagic16, " (uint16) or ", kTokenMagic32, " (uint32)"), kWriteHint);
     s.dtype_ = head[0] == kTokenMagic16 ? Dtype::U16 : Dtype::U32;
     const int32_t version = s.dtype_ == Dtype::U16 ? kTokenVersion16 : kTokenVersion32;
-    CHECK(head[1] == version, Exit::Damaged, "token file of an unknown version: " + path,
-          str("version ", head[1]), str("version ", version));
+    const bool masked = head[1] == version + kTokenMasked;
+    CHECK(head[1] == version || masked, Exit::Damaged, "token file of an unknown version: " + path,
+          str("version ", head[1]),
+          str("version ", version, ", or ", version + kTokenMasked, " with a mask"));
     s.tokens_ = head[2];
     CHECK(s.tokens_ >= 0, Exit::Damaged, "damaged token file " + path,
           str("a count of ", s.tokens_, " tokens in its header"), "0 or more");
-    const int64_t size = kTokenHeaderBytes + s.tokens_ * int64_t(dtype_bytes(s.dtype_));
-    CHECK(
-        s.bytes_ == size, Exit::Damaged, "damaged token file " + path,
-        str("a size of ", s.bytes_, " bytes"),
-        str(size, " bytes for the ", s.tokens_, " ", dtype_name(s.dtype_), " tokens of its header"),
-        "cut short, or still being written? fetch or tokenize it again");
+    const int64_t ids_end = kTokenHeaderBytes + s.tokens_ * int64_t(dtype_bytes(s.dtype_));
+    const int64_t size = ids_end + (masked ? token_mask_bytes(s.tokens_) : 0);
+    CHECK(s.bytes_ == size, Exit::Damaged, "damaged token file " + path,
+          str("a size of ", s.bytes_, " bytes"),
+          str(size, " bytes for the ", s.tokens_, " ", dtype_name(s.dtype_), " tokens",
+              masked ? " and the mask" : "", " of its header"),
+          "cut short, or still being written? fetch or tokenize it again");
+    if (!masked) return s;
+    s.mask_ = s.map_ + ids_end;
+    CHECK(s.tokens_ % 8 == 0 || s.map_[size - 1] >> (s.tokens_ % 8) == 0, Exit::Damaged,
+          "damaged token file " + path, "a mask with bits behind its last token", "zeros there",
+          "tokenize it again");
     return s;
 }
 
@@ -85,6 +94,7 @@ TokenShard& TokenShard::operator=(TokenShard&& other) noexcept {
     std::swap(path_, other.path_);
     std::swap(fd_, other.fd_);
     std::swap(map_, other.map_);
+    std::swap(mask_, other.mask_);
     std::swap(bytes_, other.bytes_);
     std::swap(tokens_, other.tokens_);
     std::swap(dtype_, other.dtype_);
@@ -206,6 +216,8 @@ void TokenFiles::read_sample(int64_t sample, int seq_len, int* x, int* y) const 
     // y is x moved by one place, plus the one token that x does not have.
     std::copy(x + 1, x + seq_len, y);
     shard->read(y + seq_len - 1, first + seq_len, 1, vocab_size_);
+    for (int i = 0; shard->masked() && i < seq_len; i++)
+        if (!shard->trained(first + 1 + i)) y[i] = kIgnoreTarget;
 }
 
 // ---- order

@@ -5,6 +5,8 @@
 //     word 0      word 1   word 2    ids
 //     20240520    1        count     count x uint16   (GPT-2)
 //     20240801    7        count     count x uint32   (LLaMA 3)
+// Version 101 or 107: a mask follows the ids, (count + 7) / 8 bytes; bit i % 8 of byte i / 8 is 1
+// where token i, as a target, is trained on. Without a mask all are.
 // data/README.md shows one byte by byte. Definition: tokens.cpp. Proof: tokens_test.cpp.
 #pragma once
 #include <cstdint>
@@ -16,7 +18,9 @@
 
 constexpr int32_t kTokenMagic16 = 20240520, kTokenVersion16 = 1;
 constexpr int32_t kTokenMagic32 = 20240801, kTokenVersion32 = 7;
+constexpr int32_t kTokenMasked = 100;  // added to the version
 constexpr int64_t kTokenHeaderBytes = 1024;
+inline int64_t token_mask_bytes(int64_t tokens) { return (tokens + 7) / 8; }
 
 // One memory-mapped shard. The mapping is read-only and shared, so it costs page cache, not memory.
 class TokenShard {
@@ -31,6 +35,8 @@ class TokenShard {
     const std::string& path() const { return path_; }
     int64_t tokens() const { return tokens_; }
     Dtype dtype() const { return dtype_; }  // U16 or U32
+    bool masked() const { return mask_; }
+    bool trained(int64_t token) const { return !mask_ || mask_[token / 8] >> (token % 8) & 1; }
     // Samples are windows of seq_len + 1 tokens at stride seq_len: the last token of one window is
     // the first of the next, so every token but the shard's first is a target exactly once. The
     // last (tokens - 1) % seq_len tokens of a shard fill no window and are left out.
@@ -48,7 +54,8 @@ class TokenShard {
 
     std::string path_;
     Fd fd_;
-    const unsigned char* map_ = nullptr;  // the whole file, header included
+    const unsigned char* map_ = nullptr;   // the whole file, header included
+    const unsigned char* mask_ = nullptr;  // in it; null: all tokens are trained on
     int64_t bytes_ = 0, tokens_ = 0;
     Dtype dtype_ = Dtype::U16;
 };
@@ -69,7 +76,8 @@ class TokenFiles {
 
     int64_t tokens() const;              // over all shards
     int64_t samples(int seq_len) const;  // over all shards; no window crosses from one to the next
-    // x (seq_len) = the window's tokens, y (seq_len) = the same shifted by one: the targets.
+    // x (seq_len) = the window's tokens, y (seq_len) = the same shifted by one: the targets, or
+    // kIgnoreTarget for those that the mask leaves out.
     void read_sample(int64_t sample, int seq_len, int* x, int* y) const;
     const std::vector<TokenShard>& shards() const { return shards_; }
 

@@ -182,6 +182,53 @@ TEST_F(Tokens, broken_files_get_one_clear_error) {
     expect_refused(bin, 0, Exit::Usage, {"vocabulary"});
 }
 
+// Ids 10, 11, ... of which those in `trained` are trained on.
+void mask_append(const std::string& path, size_t n, const std::vector<size_t>& trained) {
+    std::string mask((n + 7) / 8, '\0');
+    for (size_t i : trained) mask[i / 8] = char(mask[i / 8] | 1 << i % 8);
+    std::ofstream(path, std::ios::binary | std::ios::app) << mask;
+}
+
+TEST_F(Tokens, a_mask_takes_targets_away) {
+    const std::string a = write("a.bin", {20240520, 101, 11}, count_up(10, 11), 2);
+    mask_append(a, 11, {0, 2, 5, 9, 10});
+    write16("b.bin", count_up(50, 6));  // no mask: all trained
+    const std::string c = write("c.bin", {20240801, 107, 8}, count_up(70000, 8), 4);
+    mask_append(c, 8, {7});
+    const TokenFiles files = TokenFiles::open(all(), 80000);
+    EXPECT_TRUE(files.shards()[0].masked());
+    EXPECT_FALSE(files.shards()[1].masked());
+    ASSERT_EQ(files.samples(5), 2 + 1 + 1);
+    const auto targets = [&](int64_t sample) {
+        std::vector<int> x(5), y(5);
+        files.read_sample(sample, 5, x.data(), y.data());
+        EXPECT_EQ(x[4] + (sample == 2 ? 0 : 1), sample == 0   ? 15
+                                                : sample == 1 ? 20
+                                                : sample == 2 ? 54
+                                                              : 70005);
+        return y;
+    };
+    EXPECT_EQ(targets(0), (std::vector<int>{-1, 12, -1, -1, 15}));
+    EXPECT_EQ(targets(1), (std::vector<int>{-1, -1, -1, 19, 20}));
+    EXPECT_EQ(targets(2), (std::vector<int>{51, 52, 53, 54, 55}));
+    EXPECT_EQ(targets(3), (std::vector<int>{-1, -1, -1, -1, -1}));
+}
+
+TEST_F(Tokens, a_mask_is_whole_or_refused) {
+    const std::string a = write("a.bin", {20240520, 101, 11}, count_up(10, 11), 2);
+    expect_refused(a, 100, Exit::Damaged, {"1046 bytes", "1048 bytes", "and the mask"});
+    mask_append(a, 8, {});
+    expect_refused(a, 100, Exit::Damaged, {"1047 bytes"});
+    mask_append(a, 8, {3});  // bit 11: behind the last token
+    expect_refused(a, 100, Exit::Damaged, {"bits behind its last token"});
+    const std::string b = write("b.bin", {20240520, 107, 8}, count_up(10, 8), 2);
+    mask_append(b, 8, {});
+    expect_refused(b, 100, Exit::Damaged, {"version 107", "101 with a mask"});
+    const std::string c = write("c.bin", {20240520, 1, 8}, count_up(10, 8), 2);
+    mask_append(c, 8, {});
+    expect_refused(c, 100, Exit::Damaged, {"1041 bytes"});
+}
+
 TEST(SampleOrderTest, each_epoch_visits_each_sample_once) {
     for (int64_t n : {1, 2, 3, 5, 63, 64, 65, 1000, 4097, 10007}) {
         const SampleOrder order{1234, n};

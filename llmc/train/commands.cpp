@@ -9,15 +9,18 @@
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/llmc_model.h"
 #include "llmc/io/run_lock.h"
 #include "llmc/train/device.h"
+#include "llmc/train/eval_task.h"
 #include "llmc/train/evaluate.h"
 #include "llmc/train/hf.h"
 #include "llmc/train/model_file.h"
 #include "llmc/train/planner.h"
+#include "llmc/train/progress.h"
 #include "llmc/train/run.h"
 #include "llmc/train/saves.h"
 #include "llmc/train/signals.h"
@@ -83,7 +86,16 @@ static Exit eval_with(const Options& opt, World& world) {
     CHECK(data.samples(T) > 0, Exit::Usage, "the data is shorter than one sample",
           str(data.tokens(), " tokens"), str("at least ", T + 1, " in one shard"));
     auto gpt = gpt_create<Elem>(model.cfg, opt.micro_batch, T, Recompute::Block, true, memory);
-    const Evaluation e = evaluate(gpt, *model.shards, data, 0);
+    std::optional<Progress> bar;
+    const auto progress = [&](int64_t done, int64_t all) {
+        if (!bar) bar.emplace("eval", all);
+        bar->update(done, "samples");
+    };
+    const Evaluation e = world.rank == 0
+                             ? evaluate(gpt, *model.shards, data, 0, *world.dp, progress)
+                             : evaluate(gpt, *model.shards, data, 0, *world.dp);
+    if (world.rank != 0) return Exit::Done;
+    bar.reset();
     const nlohmann::json result = {{"model", opt.model},
                                    {"step", model.checkpoint.manifest.meta.step},
                                    {"val_loss", e.loss},
@@ -94,6 +106,7 @@ static Exit eval_with(const Options& opt, World& world) {
 }
 
 Exit eval_run(const Options& opt, World& world) {
+    if (opt.task != EvalTask::Loss) return eval_task_run(opt, world);
     return on_device(
         opt, [&]<class Elem, class Stream>() { return eval_with<Elem, Stream>(opt, world); });
 }

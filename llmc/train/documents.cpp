@@ -66,7 +66,7 @@ void DocumentReader::fill() {
 
 // Moves past n bytes, which are the part's text, and skip bytes that are nobody's.
 void DocumentReader::take(size_t n, size_t skip, TextPart& part) {
-    part = {std::string(pending().substr(0, n)), !in_document_, validation_};
+    part = {std::string(pending().substr(0, n)), !in_document_, validation_, {}};
     if (n + skip > 0) line_starts_ = pending()[n + skip - 1] == '\n';
     in_document_ = true;
     begin_ += n + skip;
@@ -130,12 +130,33 @@ bool DocumentReader::line_next(TextPart& part) {
     line_++;
     take(n, newline != std::string_view::npos, part);
     if (part.text.find_first_not_of(" \t\r") == std::string::npos) return false;
-    const std::string where = str(setup_.files[file_ - 1], ":", line_);
-    try {
-        part.text = nlohmann::json::parse(part.text).at("text").get<std::string>();
-    } catch (const nlohmann::json::exception& e) {
-        fail(Exit::Damaged, "no document at " + where, e.what(),
-             R"(a line such as {"text": "..."})", "every line of a .jsonl file is one document");
-    }
+    document_read(part);
     return !part.text.empty();
+}
+
+// From the line of JSON in part.text to the document that it is.
+void DocumentReader::document_read(TextPart& part) const {
+    std::string text;
+    const auto add = [&](const std::string& more, bool train) {
+        if (!train && !more.empty())
+            part.untrained.push_back({text.size(), text.size() + more.size()});
+        text += more;
+    };
+    try {
+        const nlohmann::json line = nlohmann::json::parse(part.text);
+        if (line.contains("prompt") && !line.contains("text")) {
+            add(line.at("prompt").get<std::string>(), false);
+            add(line.at("completion").get<std::string>(), true);
+        } else if (line.contains("parts") && !line.contains("text")) {
+            for (const nlohmann::json& p : line.at("parts"))
+                add(p.at("text").get<std::string>(), p.at("train").get<bool>());
+        } else {
+            add(line.at("text").get<std::string>(), true);
+        }
+    } catch (const nlohmann::json::exception& e) {
+        fail(Exit::Damaged, str("no document at ", setup_.files[file_ - 1], ":", line_), e.what(),
+             R"(a line such as {"text": "..."} or {"prompt": "...", "completion": "..."})",
+             "every line of a .jsonl file is one document");
+    }
+    part.text = std::move(text);
 }

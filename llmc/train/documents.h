@@ -1,8 +1,11 @@
 // llmc/train/documents.h: text files as a stream of documents, in bounded memory.
 //
 // A text file is one document, or several with a separator between them: a separator alone on its
-// line takes the whole line away, elsewhere just itself. A .jsonl file has a document a line, the
-// string under the key "text"; empty lines are passed over. Empty documents are left out.
+// line takes the whole line away, elsewhere just itself. A .jsonl file has a document a line; empty
+// lines are passed over. Empty documents are left out. A line's document is
+//     {"text": "..."}                                     all of it to be trained on, or
+//     {"prompt": "...", "completion": "..."}              one after the other, the second alone, or
+//     {"parts": [{"text": "...", "train": true}, ...]}    one after the other, as each says
 //
 // Validation text is the end of the input. With `size` bytes in all files, in their order, it
 // starts at the first line that begins at or after byte size - round(val_fraction * size). A
@@ -22,6 +25,10 @@ struct TextPart {
     std::string text;  // not empty
     bool begins_document = false;
     bool validation = false;
+    struct Range {
+        size_t begin, end;
+    };
+    std::vector<Range> untrained = {};  // bytes of text that are there to be read only, in order
 };
 
 class DocumentReader {
@@ -49,6 +56,7 @@ class DocumentReader {
     void fill();
     bool text_next(TextPart& part);
     bool line_next(TextPart& part);
+    void document_read(TextPart& part) const;
     void take(size_t n, size_t skip, TextPart& part);
     std::string_view pending() const { return std::string_view(buffer_).substr(begin_); }
 

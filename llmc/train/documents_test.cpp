@@ -187,7 +187,9 @@ TEST_F(Documents, bad_input_is_refused_by_name) {
     refused({good}, Exit::Usage, "-0.1", -0.1);
     refused({good}, Exit::Usage, "nan", NAN);
     for (const char* line :
-         {"{", "[]", "7", "{\"txt\": \"a\"}", "{\"text\": 7}", "text", "{\"text\": \"\xff\"}"})
+         {"{", "[]", "7", "{\"txt\": \"a\"}", "{\"text\": 7}", "text", "{\"text\": \"\xff\"}",
+          "{\"prompt\": \"a\"}", "{\"prompt\": \"a\", \"completion\": 1}", "{\"parts\": 7}",
+          "{\"parts\": [{\"text\": \"a\"}]}"})
         refused({write("bad.jsonl", std::string("{\"text\":\"a\"}\n\n") + line + "\n")},
                 Exit::Damaged, "bad.jsonl:3");
 }

@@ -21,7 +21,7 @@ using LogJson = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::st
 
 double flops_per_token(const ModelConfig& c, int T) {
     const double attention = double(c.C) * c.QKV() + double(c.H) * c.HS() * c.C;
-    const double mlp = 2.0 * c.C * c.F, head = double(c.V) * c.C;
+    const double mlp = double(c.C) * (c.FC() + c.F), head = double(c.V) * c.C;
     return 6 * (c.L * (attention + mlp) + head) + 12.0 * c.L * c.C * T;
 }
 

@@ -218,6 +218,10 @@ TEST(log, flops_of_gpt2_124M) {
     const ModelConfig c = model_config("gpt2:124M");
     const double N = 12.0 * 12 * 768 * 768 + 50257.0 * 768;
     EXPECT_DOUBLE_EQ(flops_per_token(c, 1024), 6 * N + 12.0 * 12 * 768 * 1024);
+    // LLaMA's MLP has three matrices; q is as wide as the model, k and v a quarter.
+    const ModelConfig llama = model_config("llama:3.2-1B");
+    const double M = 16 * (2048.0 * (2048 + 2 * 512 + 2048) + 3 * 2048.0 * 8192) + 128256 * 2048.0;
+    EXPECT_DOUBLE_EQ(flops_per_token(llama, 2048), 6 * M + 12.0 * 16 * 2048 * 2048);
 }
 
 TEST(progress, texts) {

@@ -144,8 +144,11 @@ std::vector<OptionRow> rows() {
     required(row("vocab-size", &O::vocab_size, at_least(257), kModel, Bpe, "tokens of the new vocabulary: 256 bytes, <|endoftext|>, and merges")),
     row("data", &O::data, "GLOB...", kModel, Run, "token shards to train on (written by `train_gpt tokenize`, or llm.c's)"),
     row("val-data", &O::val_data, "GLOB...", kModel, Run, "token shards for validation", "no validation"),
-    required(row("data", &O::data, "GLOB...", kModel, Eval, "token shards to measure the loss on")),
-    row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Run | Generate | Import, "turns tokens into text: a tokenizer.json, or a folder with encoder.json and vocab.bpe", "the checkpoint's"),
+    row("task", &O::task, {"loss", "hellaswag", "hellaswag-harness", "lambada", "mmlu", "arc", "winogrande"}, kModel, Eval, "what is measured: the loss on --data, or answers to the questions of --file (texts and scores: llmc/train/eval_questions.h)"),
+    row("data", &O::data, "GLOB...", kModel, Eval, "token shards to measure the loss on", "needed for --task loss"),
+    row("file", &O::file, "FILE...", kModel, Eval, "test sets, .jsonl or .csv as published, or llm.c's hellaswag_val.bin", "needed for the other tasks"),
+    row("shots", &O::shots, at_least(0), kModel, Eval, "mmlu: examples with answers before each question, out of SUBJECT_dev.csv", "5 if SUBJECT_dev.csv lies beside, else 0"),
+    row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Run | Use | Import, "turns tokens into text: a tokenizer.json, or a folder with encoder.json and vocab.bpe", "the checkpoint's"),
     required(row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Tokenize, "byte (256 + end of text), a tokenizer.json, or a folder with encoder.json and vocab.bpe")),
 
     row("steps", &O::steps, at_least(1), kBatch, Run, "optimizer steps of the whole run"),
@@ -230,8 +233,9 @@ std::vector<CommandRow> commands() {
      "  train_gpt train-bpe book.txt --vocab-size 2048 --out data/bpe.json"},
     {Command::Generate, "generate", "generate --model PATH [OPTIONS]", "write text with a trained model; the text alone goes to stdout",
      "  train_gpt generate --model out --prompt 'It was' --tokens 200 --temperature 0.8 --top-k 50"},
-    {Command::Eval, "eval", "eval --model PATH --data GLOB [OPTIONS]", "measure the loss of a trained model on token shards",
-     "  train_gpt eval --model out --data 'data/x_val_*.bin'"},
+    {Command::Eval, "eval", "eval --model PATH (--data GLOB | --task NAME --file FILE...) [OPTIONS]", "measure a trained model: its loss on token shards, or its answers to a test set",
+     "  train_gpt eval --model out --data 'data/x_val_*.bin'\n"
+     "  train_gpt eval --model out --task hellaswag --file data/eval/hellaswag_val.jsonl"},
     {Command::Import, "import", "import SRC --out CKPT [--tokenizer PATH]", "make a checkpoint of another program's model",
      "  train_gpt import gpt2_124M.bin --out imported"},
     {Command::Export, "export", "export CKPT --format llmc|hf --out PATH", "write a checkpoint as another program's model",
@@ -260,6 +264,19 @@ void options_check(const Options& opt) {
         CHECK(!opt.data.empty(), Exit::Usage, "nothing to train on: --data is missing", "", "",
               "`make quickstart` fetches a text, tokenizes it and trains on it; "
               "`train_gpt --help` explains the rest");
+    }
+    if (opt.command == Command::Eval) {
+        const bool loss = opt.task == EvalTask::Loss;
+        CHECK(loss ? !opt.data.empty() : !opt.file.empty(), Exit::Usage,
+              loss ? "nothing to measure on: --data is missing"
+                   : "nothing to measure on: --file is missing",
+              "", "",
+              "train_gpt eval --model PATH --data GLOB, or --task NAME --file FILE; "
+              "data/README.md says where test sets come from");
+        CHECK(loss ? opt.file.empty() : opt.data.empty(), Exit::Usage,
+              loss ? "--file without its --task" : "--data is for --task loss alone");
+        CHECK(opt.shots < 0 || opt.task == EvalTask::Mmlu, Exit::Usage,
+              "--shots is for --task mmlu alone");
     }
     CHECK(opt.warmup_steps <= opt.steps, Exit::Usage, "--warmup-steps is longer than the run",
           str("--warmup-steps ", opt.warmup_steps, ", --steps ", opt.steps),

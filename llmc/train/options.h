@@ -18,6 +18,8 @@ enum class Rounding { Nearest, Stochastic };
 enum class Overlap { On, Off };
 enum class AttentionBy { Own, Cudnn };
 enum class Schedule { Cosine, Linear, Constant, Wsd };
+// What `eval` measures: the loss on token shards, or answers to the questions of a test set.
+enum class EvalTask { Loss, HellaSwag, HellaSwagHarness, Lambada, Mmlu, Arc, WinoGrande };
 
 // Each field is the option of the same name, with dashes for underscores. A value that means
 // "to be worked out" is named in its comment; options_derive() replaces it.
@@ -80,6 +82,11 @@ struct Options {
     int sample_every = 0;  // 0: never
     int sample_tokens = 64;
     std::string prompt;
+
+    // eval
+    EvalTask task = EvalTask::Loss;
+    std::vector<std::string> file;  // test sets
+    int shots = -1;                 // examples before a question; -1: those that lie beside the set
 
     // tokenize, train-bpe, generate, export
     double val_fraction = 0.05;

@@ -356,10 +356,10 @@ AdamW adamw(const Options& opt, float lr, int64_t t) {
 }
 
 template <class Elem, class Stream>
-float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards) {
+float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards, World& world) {
     const TimelineScope scope("validation");
     const int64_t samples = int64_t(run.opt.val_batches) * run.opt.micro_batch;
-    return float(evaluate(gpt, shards, *run.val, samples).loss);
+    return float(evaluate(gpt, shards, *run.val, samples, *world.dp).loss);
 }
 
 #define RUN_FOR(Elem, Stream)                                                                 \
@@ -368,7 +368,7 @@ float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shard
     template int64_t run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,             \
                                        Shards<Elem, Stream>&, World&);                        \
     template float run_loss(Gpt<Elem, Stream>&, int64_t);                                     \
-    template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&);             \
+    template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&, World&);     \
     template class Samples<Elem, Stream>;
 RUN_FOR(float, CpuStream)
 FOR_CUDA(RUN_FOR(float, CudaStream) RUN_FOR(bf16, CudaStream))

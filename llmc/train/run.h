@@ -66,9 +66,9 @@ int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gp
 template <class Elem, class Stream>
 float run_loss(Gpt<Elem, Stream>& gpt, int64_t targets);
 
-// Mean loss over the first --val-batches micro-batches of the validation data.
+// Mean loss over the first --val-batches micro-batches of the validation data, shared over ranks.
 template <class Elem, class Stream>
-float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards);
+float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards, World& world);
 
 class StepTimer {
   public:

@@ -160,22 +160,62 @@ class ParallelEncoder {
 
 }  // namespace
 
-static void part_write(const TextPart& text, const std::vector<int>& ids, int eot,
-                       TokenWriter& writer, DataPart& part) {
-    if (text.begins_document) {
-        writer.add(&eot, 1);
-        part.documents++;
+// For each id, whether it is trained on: all of its bytes must be.
+static std::string mask_make(const TextPart& text, const std::vector<int>& ids,
+                             const Tokenizer& tokenizer) {
+    std::string trained(ids.size(), 1);
+    if (text.untrained.empty()) return trained;
+    int64_t at = tokenizer.space_before_text() ? -1 : 0;  // of the id's first byte in the text
+    auto range = text.untrained.begin();
+    for (size_t i = 0; i < ids.size(); i++) {
+        const int64_t end = at + int64_t(tokenizer.token_bytes(ids[i]).size());
+        while (range != text.untrained.end() && int64_t(range->end) <= at) range++;
+        trained[i] = range == text.untrained.end() || end <= int64_t(range->begin);
+        at = end;
     }
-    writer.add(ids.data(), ids.size());
-    part.bytes += int64_t(text.text.size());
+    CHECK(at == int64_t(text.text.size()), Exit::Usage,
+          "the tokenizer " + tokenizer.name() + " changes the text, so no mask fits it",
+          str(at, " bytes back from ", text.text.size()), "",
+          "text that decoding gives back as it was");
+    return trained;
 }
+
+namespace {
+
+// The token files of one part of the set, and what the note says about them.
+struct PartWriter {
+    TokenWriter& files;
+    DataPart& part;
+    bool trained = true;  // the last token so far
+
+    // The end-of-text before a document is what ends the one before it: it is trained on if that
+    // one's last token is.
+    void add(const TextPart& text, const std::vector<int>& ids, int eot,
+             const Tokenizer& tokenizer) {
+        if (text.begins_document) {
+            const char mask = trained;
+            files.add(&eot, 1, &mask);
+            part.untrained += !trained;
+            part.documents++;
+        }
+        const std::string mask = mask_make(text, ids, tokenizer);
+        files.add(ids.data(), ids.size(), mask.data());
+        part.untrained += std::count(mask.begin(), mask.end(), 0);
+        if (!mask.empty()) trained = mask.back();
+        part.bytes += int64_t(text.text.size());
+    }
+};
+
+}  // namespace
 
 static void part_print(const char* name, const DataPart& part) {
     if (part.shards.empty()) return;
-    std::printf("%-10s %s tokens, %.2f bytes a token, %s document%s: %s", name,
-                grouped(part.tokens).c_str(), double(part.bytes) / double(part.tokens),
-                grouped(part.documents).c_str(), part.documents == 1 ? "" : "s",
-                part.shards.front().path.c_str());
+    const std::string trained =
+        part.untrained ? " (" + grouped(part.tokens - part.untrained) + " to train on)" : "";
+    std::printf("%-10s %s tokens%s, %.2f bytes a token, %s document%s: %s", name,
+                grouped(part.tokens).c_str(), trained.c_str(),
+                double(part.bytes) / double(part.tokens), grouped(part.documents).c_str(),
+                part.documents == 1 ? "" : "s", part.shards.front().path.c_str());
     if (part.shards.size() > 1)
         std::printf(" ... %s", fs::path(part.shards.back().path).filename().c_str());
     std::printf("\n");
@@ -201,6 +241,7 @@ int tokenize_run(const TokenizeOptions& opt) {
                      {}};
     TokenWriter train(prefix + "_train", info.vocab_size, opt.shard_tokens);
     TokenWriter val(prefix + "_val", info.vocab_size, opt.shard_tokens);
+    PartWriter train_part{train, info.train}, val_part{val, info.val};
     ParallelEncoder encoder(*tokenizer, threads);
     Meter meter("tokenize", reader.bytes_total());
     std::vector<TextPart> parts;
@@ -214,8 +255,7 @@ int tokenize_run(const TokenizeOptions& opt) {
         }
         encoder.encode(parts, ids);
         for (size_t i = 0; i < parts.size(); i++)
-            part_write(parts[i], ids[i], eot, parts[i].validation ? val : train,
-                       parts[i].validation ? info.val : info.train);
+            (parts[i].validation ? val_part : train_part).add(parts[i], ids[i], eot, *tokenizer);
         meter.update(reader.bytes_read());
     }
     CHECK(info.train.documents > 0, Exit::Usage, "no text to train on",

@@ -108,6 +108,86 @@ TEST_F(Tokenize, bytes_of_two_documents) {
         << said;
 }
 
+TEST_F(Tokenize, only_completions_are_trained_on) {
+    opt.files = {write(
+        "a.jsonl", R"({"prompt": "Hi", "completion": "yo"})"
+                   "\n"
+                   R"({"text": "all"})"
+                   "\n"
+                   R"({"parts": [{"text": "a", "train": true}, {"text": "bc", "train": false}]})"
+                   "\n"
+                   R"({"prompt": "", "completion": "d"})"
+                   "\n")};
+    opt.shard_tokens = 9;
+    const std::string said = run();
+    // . stands for end-of-text, which is trained on where it ends something that is.
+    const std::string text = ".Hiyo.all.abc.d", mask = "100111111110001";
+    const auto files = TokenFiles::open(opt.out + "_train_*.bin", 257);
+    ASSERT_EQ(files.shards().size(), 2u);
+    for (size_t i = 0; i < text.size(); i++) {
+        const TokenShard& shard = files.shards()[i / 9];
+        int id;
+        shard.read(&id, int64_t(i % 9), 1, 257);
+        EXPECT_EQ(id, text[i] == '.' ? 256 : text[i]) << i;
+        EXPECT_EQ(shard.trained(int64_t(i % 9)), mask[i] == '1') << i;
+    }
+    EXPECT_NE(said.find("15 tokens (10 to train on)"), std::string::npos) << said;
+
+    const auto info = data_info_find({opt.out + "_train_*.bin"});
+    ASSERT_TRUE(info);
+    EXPECT_EQ(info->train.untrained, 5);
+    EXPECT_EQ(info->train.bytes, 11);
+    EXPECT_TRUE(info->train.shards[0].masked && info->train.shards[1].masked);
+    const std::string second = read_all(opt.out + "_train_000001.bin");
+    ASSERT_EQ(second.size(), 1024u + 12 + 1);
+    EXPECT_EQ(second[1024 + 12],
+              0b100011);  // tokens 9.. of the mask above, the first in the lowest bit
+    EXPECT_EQ(info->train.shards[1].digest, digest_bytes(second.data() + 1024, 13));
+    fs::resize_file(opt.out + "_train_000001.bin", 1024 + 12);
+    EXPECT_THROW(data_info_find({opt.out + "_train_*.bin"}), Error);
+}
+
+TEST_F(Tokenize, a_shard_without_prompts_has_no_mask) {
+    opt.files = {
+        write("a.jsonl", "{\"text\": \"1234567\"}\n{\"prompt\": \"p\", \"completion\": \"c\"}\n")};
+    opt.shard_tokens = 8;
+    run();
+    const auto files = TokenFiles::open(opt.out + "_train_*.bin", 257);
+    ASSERT_EQ(files.shards().size(), 2u);
+    EXPECT_FALSE(files.shards()[0].masked());
+    EXPECT_TRUE(files.shards()[1].masked());
+}
+
+TEST_F(Tokenize, a_token_across_the_border_is_not_trained_on) {
+    // It learns "ab", "abc", " abc": a text "abc" is one token wherever its border lies.
+    TrainBpeOptions bpe;
+    bpe.files = {write("t.txt", "abc abc abc abc")};
+    bpe.vocab_size = 260;
+    bpe.out = (dir / "bpe.json").string();
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    train_bpe_run(bpe);
+    testing::internal::GetCapturedStdout();
+    testing::internal::GetCapturedStderr();
+    opt.tokenizer = bpe.out;
+    opt.files = {write("a.jsonl", R"({"prompt": "x abc", "completion": " abcab"})"
+                                  "\n"
+                                  R"({"prompt": "a", "completion": "bc abc"})"
+                                  "\n")};
+    run();
+    const auto tokenizer = tokenizer_open(opt.tokenizer);
+    const auto files = TokenFiles::open(opt.out + "_train_*.bin", 260);
+    const TokenShard& shard = files.shards()[0];
+    std::string shown;
+    for (int64_t i = 0; i < shard.tokens(); i++) {
+        int id;
+        shard.read(&id, i, 1, 260);
+        const std::string bytes = id == tokenizer->eot() ? "." : tokenizer->token_bytes(id);
+        shown += shard.trained(i) ? "[" + bytes + "]" : bytes;
+    }
+    EXPECT_EQ(shown, "[.]x abc[ abc][ab][.]abc[ abc]");
+}
+
 TEST_F(Tokenize, the_note_leads_to_the_tokenizer) {
     opt.files = {write("a.txt", "some words\nand more\n")};
     opt.val_fraction = 0.45;

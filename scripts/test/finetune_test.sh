@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The loss mask: only completions are trained on, the mean is over the targets of the whole batch, and
+# layouts and splits of the batch change no bit of it.
+. scripts/test/tap.sh
+export OMP_WAIT_POLICY=passive
+train_gpt=${TRAIN_GPT:-build/train_gpt}
+. scripts/test/mpi.sh
+toy_ranks
+
+# Prompts of very different lengths, so that micro-batches have from none to all of their targets.
+python3 - "$work" << 'PY'
+import json, sys
+out = {name: open(f"{sys.argv[1]}/{name}.jsonl", "w") for name in ("answers", "questions", "all")}
+for i in range(400):
+    prompt = f"question {i} " * (i * i % 7) + "?"
+    completion = f" {i * 7919 % 10007} and {i}\n" * (1 + i % 3)
+    for name, flags in {"answers": (False, True), "questions": (True, False), "all": (True, True)}.items():
+        parts = [{"text": t, "train": f} for t, f in zip((prompt, completion), flags)]
+        line = {"prompt": prompt, "completion": completion} if name == "answers" else {"parts": parts}
+        print(json.dumps(line), file=out[name])
+PY
+for name in answers questions all; do
+    is "tokenize $name" "$train_gpt" tokenize "$work/$name.jsonl" --tokenizer byte --out "$work/$name" --val-fraction 0
+done
+cmp <(tail -c +1025 "$work/all_train_000000.bin") <(tail -c +1025 "$work/answers_train_000000.bin" | head -c "$(($(stat -c %s "$work/all_train_000000.bin") - 1024))") \
+    && ok "the ids are those of the whole text" || not_ok "the ids are those of the whole text"
+
+run=("$train_gpt" --model "$work/toy.json" --seq-len 31 --lr 3e-3 --threads 1 --steps 8 --warmup-steps 2 --save-every 0
+    --batch-tokens 372)
+masked=(--data "$work/answers_train_*.bin" --val-data "$work/answers_train_*.bin" --val-every 4 --val-batches 3)
+is "one rank, 12 micro-batches" "${run[@]}" "${masked[@]}" --micro-batch 1 --out "$work/one"
+final=$(state "$work/one"); history "$work/one" > "$work/expected"
+
+# ---- the losses of answers and of questions make up that of everything
+loss() { "$train_gpt" eval --model "$work/one" --data "$work/$1_train_*.bin" --seq-len 31 2> "$work/err"; }
+is "mean over what is trained on" python3 - "$(loss answers)" "$(loss questions)" "$(loss all)" << 'PY'
+import json, sys
+a, q, both = map(json.loads, sys.argv[1:])
+assert a["tokens"] > 100 and q["tokens"] > 100 and a["tokens"] + q["tokens"] == both["tokens"], (a, q, both)
+total = a["val_loss"] * a["tokens"] + q["val_loss"] * q["tokens"]
+# Means are rounded to double: far below this.
+assert abs(total / both["tokens"] - both["val_loss"]) < 1e-12, (a, q, both)
+assert abs(a["val_loss"] - q["val_loss"]) > 1e-3
+PY
+
+# ---- any split of the batch
+bad=""
+for b in 2 3 6; do
+    "${run[@]}" "${masked[@]}" --micro-batch $b --out "$work/b$b" > "$work/log" 2>&1 || cat "$work/log"
+    [ "$(grep -c '"loss"' "$work/b$b/log.jsonl")" = 8 ] || bad+=" $b(log)"
+    # Micro-batches are added in fixed point, but rows within one in floating point: equal to rounding.
+    python3 - "$work/one/log.jsonl" "$work/b$b/log.jsonl" << 'PY' || bad+=" $b(loss)"
+import json, sys
+a, b = ([json.loads(l)["loss"] for l in open(f) if '"loss"' in l] for f in sys.argv[1:])
+assert len(a) == len(b) == 8 and all(abs(x - y) < 1e-4 * x for x, y in zip(a, b)), (a, b)
+PY
+done
+[ -z "$bad" ] && ok "micro-batches of 1, 2, 3 and 6: one curve" || not_ok "micro-batches of 1, 2, 3 and 6: one curve:$bad"
+
+if command -v mpirun > /dev/null && ! "$train_gpt" --version | grep -q '^MPI *no'; then
+    bad=""
+    layouts="2,0 2,3 3,1 4,2"
+    for layout in $layouts; do
+        launch "${layout%,*}" "${run[@]}" "${masked[@]}" --micro-batch 1 --zero "${layout#*,}" --out "$work/$layout" > "$work/log" 2>&1 || cat "$work/log"
+        [ "$(state "$work/$layout")" = "$final" ] || bad+=" $layout(state)"
+        history "$work/$layout" | cmp -s - "$work/expected" || bad+=" $layout(log)"
+    done
+    [ -z "$bad" ] && ok "one curve on ranks,ZeRO $layouts" || not_ok "one curve on ranks,ZeRO $layouts:$bad"
+else
+    skip "one curve on any layout" "no MPI"
+fi
+
+# ---- a batch without targets changes nothing but what decay does; training goes on
+for i in $(seq 1 30); do echo "{\"prompt\": \"only questions, number $i\", \"completion\": \"\"}"; done > "$work/none.jsonl"
+is "tokenize prompts alone" "$train_gpt" tokenize "$work/none.jsonl" --tokenizer byte --out "$work/none" --val-fraction 0
+expect "nothing to learn from: loss 0, no NaN" 0 "!nan" -- "${run[@]}" --data "$work/none_train_*.bin" --micro-batch 1 --steps 2 --weight-decay 0 \
+    --warmup-steps 0 --out "$work/none"
+grep -q '"loss":0,' "$work/none/log.jsonl" || grep -q '"loss":0.0,' "$work/none/log.jsonl" && ok "its loss is 0" || { cat "$work/none/log.jsonl"; not_ok "its loss is 0"; }
+
+# ---- fine-tuning: from another run's weights, with a fresh optimizer
+expect "from weights that are there" 0 -- "${run[@]}" "${masked[@]}" --micro-batch 1 --model "$work/one" --out "$work/tuned"
+first=$(grep -m 1 -o '"loss":[0-9.]*' "$work/tuned/log.jsonl"); last=$(grep '"loss"' "$work/one/log.jsonl" | tail -n 1 | grep -o '"loss":[0-9.]*')
+awk -v a="${first#*:}" -v b="${last#*:}" 'BEGIN { exit !(a < b + 0.5) }' && ok "it goes on from there: $last, $first" || not_ok "it goes on from there: $last, $first"
