@@ -5,7 +5,8 @@
 //
 // This file tells the story; each line of it leads one hop further:
 //   llmc/train/options.h     every option, checked before anything is allocated
-//   llmc/train/run.h         output directory, data, what to resume from, saving
+//   llmc/train/run.h         output directory, data, what to resume from
+//   llmc/train/saver.h       saving, at once or behind the training
 //   llmc/model/gpt.h         forward and backward; llmc/model/block.h is one layer
 //   llmc/parallel/shards.h   who holds which slice of parameters, gradients and moments
 //   llmc/train/run_state.h   what a step may do to the weights
@@ -14,6 +15,7 @@
 #include "llmc/train/commands.h"
 #include "llmc/train/device.h"
 #include "llmc/train/run.h"
+#include "llmc/train/saver.h"
 #include "llmc/train/schedule.h"
 #include "llmc/train/signals.h"
 #include "llmc/train/trace.h"
@@ -34,51 +36,58 @@ static Exit train(const Options& options, World& world) {
     auto gpt =
         gpt_create<Elem>(run.cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
     Samples<Elem, Stream> samples(run, memory);
+    Saver<Elem, Stream> saver(run, shards, world, memory);
     RunState state = run_start(run, shards, world);
     const std::unique_ptr<Log> log = run_log(run, state, memory.plan(), world);
     trace_start(opt.trace, *world.dp);
 
-    for (;;) {
-        // Between two steps: validate, sample, save. A signal saves at once and leaves the rest to
-        // the run that resumes.
-        const int signal = signal_agreed(world);
-        const bool last = state.step >= opt.steps;
-        watchdog.phase(RunPhase::Evaluate, state.step);
-        if (!signal && !state.boundary_done) {
-            if (run.val && (due(opt.val_every, state.step) || last))
-                log->validation(int(state.step), run_validate(run, gpt, shards, world));
-            if (due(opt.sample_every, state.step))
-                log->sample(int(state.step), samples.text(shards));
-            state.boundary_done = true;
+    try {
+        for (;;) {
+            // Between two steps: validate, sample, save. A signal saves at once and leaves the rest
+            // to the run that resumes.
+            const int signal = signal_agreed(world);
+            const bool last = state.step >= opt.steps;
+            watchdog.phase(RunPhase::Evaluate, state.step);
+            if (!signal && !state.boundary_done) {
+                if (run.val && (due(opt.val_every, state.step) || last))
+                    log->validation(int(state.step), run_validate(run, gpt, shards, world));
+                if (due(opt.sample_every, state.step))
+                    log->sample(int(state.step), samples.text(shards));
+                state.boundary_done = true;
+            }
+            watchdog.phase(RunPhase::Save, state.step);
+            saver.look(*log);
+            if (signal || last || (state.step > 0 && due(opt.save_every, state.step)))
+                saver.save(state, *log, signal || last);
+            if (signal || last) trace_write(opt.trace, *world.dp);
+            if (last) return Exit::Done;
+            if (signal) return run_stopped(state, signal, *log), Exit::Signalled;
+
+            // One step.
+            watchdog.phase(RunPhase::Step, state.step + 1);
+            const StepTimer timer;
+            cuda_note_step(state.step + 1);
+            const float lr = learning_rate(opt, int(state.step));
+            const int64_t targets = run_micro_batches(run, state, gpt, shards, world);
+            shards.reduce();
+            shards.clip(opt.grad_clip, gpt.loss_sum);
+            if (watches_spikes(opt) &&
+                !step_verdict(state, opt, run_loss(gpt, targets), shards.norm()).apply)
+                shards.skip();
+            shards.step(adamw(opt, lr, state.updates + 1));
+            shards.gather();
+
+            // Until here a GPU has only been told what to do; now its results are waited for.
+            const float loss = run_loss(gpt, targets), norm = shards.norm();
+            const Verdict verdict = step_judge(state, opt, loss, norm);
+            state.samples += opt.batch_tokens / opt.seq_len;
+            state.boundary_done = false;
+            run_report(run, state, verdict, loss, norm, lr, timer, shards.take_comm_times(), *log);
+            check_skipped(state, opt, verdict);
         }
-        watchdog.phase(RunPhase::Save, state.step);
-        if (signal || last || (state.step > 0 && due(opt.save_every, state.step)))
-            run_save(run, state, shards, world, *log, signal || last);
-        if (signal || last) trace_write(opt.trace, *world.dp);
-        if (last) return Exit::Done;
-        if (signal) return run_stopped(state, signal, *log), Exit::Signalled;
-
-        // One step.
-        watchdog.phase(RunPhase::Step, state.step + 1);
-        const StepTimer timer;
-        cuda_note_step(state.step + 1);
-        const float lr = learning_rate(opt, int(state.step));
-        const int64_t targets = run_micro_batches(run, state, gpt, shards, world);
-        shards.reduce();
-        shards.clip(opt.grad_clip, gpt.loss_sum);
-        if (watches_spikes(opt) &&
-            !step_verdict(state, opt, run_loss(gpt, targets), shards.norm()).apply)
-            shards.skip();
-        shards.step(adamw(opt, lr, state.updates + 1));
-        shards.gather();
-
-        // Until here a GPU has only been told what to do; now its results are waited for.
-        const float loss = run_loss(gpt, targets), norm = shards.norm();
-        const Verdict verdict = step_judge(state, opt, loss, norm);
-        state.samples += opt.batch_tokens / opt.seq_len;
-        state.boundary_done = false;
-        run_report(run, state, verdict, loss, norm, lr, timer, shards.take_comm_times(), *log);
-        check_skipped(state, opt, verdict);
+    } catch (...) {
+        saver.leave(*log);  // a save may be under way
+        throw;
     }
 }
 

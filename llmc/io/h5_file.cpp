@@ -154,30 +154,34 @@ H5Handle access_through(H5Store* store, H5F_libver_t low, H5F_libver_t high) {
 
 // ---- the file
 
-H5File::H5File(std::unique_ptr<H5Store> store, H5Handle file)
-    : store_(std::move(store)), file_(std::move(file)) {}
+static std::recursive_mutex h5_mutex;
+
+H5File::H5File(Lock lock, std::unique_ptr<H5Store> store, H5Handle file)
+    : lock_(std::move(lock)), store_(std::move(store)), file_(std::move(file)) {}
 H5File::H5File(H5File&&) noexcept = default;
 H5File::~H5File() {
     if (store_) store_->given_up = true;
 }
 
 H5File H5File::create(int fd, const std::string& path, H5F_libver_t version) {
+    Lock lock(h5_mutex);
     auto store = std::make_unique<H5Store>();
     store->fd = fd, store->path = path, store->writing = true;
     H5Handle access = access_through(store.get(), version, version);
     H5Handle create = h5_properties(H5P_FILE_CREATE);
     H5_CHECK(H5Pset_obj_track_times(create, 0));  // equal states make equal files
     H5Handle file(H5_CHECK(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, create, access)), H5Fclose);
-    return {std::move(store), std::move(file)};
+    return {std::move(lock), std::move(store), std::move(file)};
 }
 
 H5File H5File::open(int fd, const std::string& path) {
+    Lock lock(h5_mutex);
     auto store = std::make_unique<H5Store>();
     store->fd = fd, store->path = path, store->size = file_size(fd, path);
     H5Handle access = access_through(store.get(), H5F_LIBVER_V18, H5F_LIBVER_V110);
     try {
         H5Handle file(H5_CHECK(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access)), H5Fclose);
-        return {std::move(store), std::move(file)};
+        return {std::move(lock), std::move(store), std::move(file)};
     } catch (const Error& e) {
         if (store->error) throw *store->error;
         fail(e.code, str(path, ": ", e.what()));

@@ -5,11 +5,14 @@
 //    does not survive a failed write: H5Fclose then leaves an identifier to freed memory, and any
 //    later use of it, also the library's own at exit, is a crash.
 //  - HDF5 opens nothing by name, so nothing but the file that was checked can be read.
+//  - HDF5 as distributions build it must not be called by two threads at once. While one thread has
+//    a file open, others wait for it; every use of HDF5 lies between opening and closing one.
 //  - Interrupted and partial calls are continued, and errors keep their reason.
 // What HDF5 writes about the data (not the data itself) is kept in memory as well and read from
 // there, so that HDF5 is consistent with itself even after a failed write.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -38,7 +41,9 @@ class H5File {
     void check_reads() const;
 
   private:
-    H5File(std::unique_ptr<H5Store> store, H5Handle file);
+    using Lock = std::unique_lock<std::recursive_mutex>;
+    H5File(Lock lock, std::unique_ptr<H5Store> store, H5Handle file);
+    Lock lock_;                       // given up last
     std::unique_ptr<H5Store> store_;  // before file_, whose closing uses it
     H5Handle file_;
 };

@@ -182,6 +182,7 @@ std::unique_ptr<MpiSession> MpiSession::start() {
     MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &s->rank));
     MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &s->size));
     s->library = library_name();
+    s->many_threads = level == MPI_THREAD_MULTIPLE;
     CHECK(s->size >= launched, Exit::Usage, "the launcher and MPI do not know each other",
           str(launched, " processes, each alone in its MPI"), "one world",
           "srun --mpi=pmix, or the mpirun of the MPI that this program was built with");

@@ -25,8 +25,9 @@ class MpiSession {
     int rank = 0, size = 1;
     int local_rank = 0, local_size = 1;  // among the ranks that share memory with this one
     int hosts = 1;
-    bool first_host = true;  // that of rank 0
-    std::string library;     // "Open MPI v4.1.4"
+    bool first_host = true;     // that of rank 0
+    std::string library;        // "Open MPI v4.1.4"
+    bool many_threads = false;  // several may call MPI at the same time
 
     // Zeroed memory of all ranks of this host, at an address of each one's own. Collective there.
     void* shared_memory(size_t bytes);

@@ -1,4 +1,5 @@
-// llmc/parallel/comm_testing.h: ranks as forked processes, for tests that need no mpirun.
+// llmc/parallel/comm_testing.h: ranks as forked processes, or as threads, for tests that need no
+// mpirun.
 #pragma once
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -6,9 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <new>
+#include <thread>
 #include <vector>
 
 #include "llmc/parallel/comm_shared.h"
@@ -56,4 +61,29 @@ inline bool on_ranks(int ranks, const std::function<void(Comm&)>& body) {
     }
     ::munmap(memory, bytes);
     return ok;
+}
+
+// Runs body(comm, background) on ranks that are threads of this process: the thread sanitizer sees
+// all of them, and the protocol of the shared memory between them. `failure` as CommShared has it.
+inline void on_threads(int ranks, const std::function<void(Comm& comm, Comm& background)>& body,
+                       const std::atomic<int32_t>* failure = nullptr) {
+    struct Pages {
+        void operator()(char* p) const { std::free(p); }
+    };
+    const size_t bytes = CommShared::bytes(ranks);
+    const auto zeroed = [&] { return std::unique_ptr<char, Pages>((char*)std::calloc(bytes, 1)); };
+    const auto memory = zeroed(), background_memory = zeroed();
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks; r++)
+        threads.emplace_back([&, r] {
+            omp_set_num_threads(1);
+            try {
+                CommShared comm(memory.get(), r, ranks, failure);
+                CommShared background(background_memory.get(), r, ranks, failure);
+                body(comm, background);
+            } catch (const std::exception& e) {
+                ADD_FAILURE() << "rank " << r << ": " << e.what();
+            }
+        });
+    for (std::thread& t : threads) t.join();
 }

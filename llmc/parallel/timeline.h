@@ -14,7 +14,7 @@ struct TimelineSpan {
     const char *name, *what;  // literals
     int64_t bytes;            // sent; -1: says nothing
     double begin, end;        // comm_clock
-    int thread;               // 0 the one that trains, 1 the one that sends
+    int thread;               // 0 the one that trains, 1 the one that sends, 2 the one that saves
 };
 
 void timeline_start();

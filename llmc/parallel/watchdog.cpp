@@ -10,8 +10,10 @@
 #include <iterator>
 
 #include "llmc/core/check.h"
+#include "llmc/parallel/comm_behind.h"
 
-constexpr double kFollow = 3;  // seconds in which a rank must notice by itself that another failed
+constexpr double kStopped = 2;  // seconds between two looks that only a stopped process has
+constexpr double kFollow = 3;   // seconds in which a rank must notice by itself that another failed
 
 static std::atomic<double> progress{0};
 
@@ -57,14 +59,20 @@ void Watchdog::phase(RunPhase phase, int64_t step) {
 }
 
 void Watchdog::run() {
-    while (!ending_) {
+    for (double before = comm_clock(); !ending_;) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         const double now = comm_clock();
+        // This process has been stopped itself (^Z, a debugger): it counts from its continuation.
+        if (now - before > kStopped) watchdog_progress();
+        before = now;
         update_status(now);
         look_for_the_dead();
         follow_failed_rank(now);
-        const CommRecord last = comm_last();
-        const double idle = now - std::max({progress.load(), last.begin, last.end});
+        const CommRecord last = comm_last(), behind = comm_last_behind();
+        double latest = std::max({progress.load(), last.begin, last.end});
+        // Who waits for a save behind the run sees the save's progress; in a step it says nothing.
+        if (phase_ == RunPhase::Save) latest = std::max({latest, behind.begin, behind.end});
+        const double idle = now - latest;
         if (idle > limits_.of(phase_) && !ending_) report_hang(idle);
     }
 }
@@ -142,13 +150,18 @@ void Watchdog::report_hang(double idle) {
     const bool first = !world_.status || world_.status->failure.compare_exchange_strong(
                                              nobody, failure_word(code, world_.rank));
     if (!first) return;  // another rank has told; follow_failed_rank ends this one
-    std::fprintf(stderr,
-                 "%serror: no progress for %s %s %lld; last collective %s; expected some every %s; "
-                 "%s; hint: if that is how slow it is, a larger %s\n",
-                 world_prefix(world_).c_str(), seconds_text(idle).c_str(), phase_text(phase),
-                 (long long)step_.load(), comm_text(comm_last()).c_str(),
-                 seconds_text(limits_.of(phase)).c_str(), who_is_behind(world_).c_str(),
-                 limit_option(phase));
+    const CommRecord behind = comm_last_behind();
+    const std::string of_save = phase == RunPhase::Save && behind.seq
+                                    ? str(", of the save behind the run ", comm_text(behind))
+                                    : "";
+    std::fprintf(
+        stderr,
+        "%serror: no progress for %s %s %lld; last collective %s%s; expected some every %s; "
+        "%s; hint: if that is how slow it is, a larger %s\n",
+        world_prefix(world_).c_str(), seconds_text(idle).c_str(), phase_text(phase),
+        (long long)step_.load(), comm_text(comm_last()).c_str(), of_save.c_str(),
+        seconds_text(limits_.of(phase)).c_str(), who_is_behind(world_).c_str(),
+        limit_option(phase));
     std::fflush(nullptr);
     if (world_.status) {
         world_.status->ranks[world_.local_rank].done = 1;

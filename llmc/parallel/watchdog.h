@@ -4,7 +4,8 @@
 // ended, a phase entered, a micro-batch done (watchdog_progress). A rank without progress for
 // longer than the limit of its phase says where it stands, what it communicated last and who is
 // behind, and ends the job with exit code 6. A slow step is no hang: each of its micro-batches is
-// progress.
+// progress. Nor is a job that was stopped as a whole and goes on: time in which the watchdog itself
+// did not run is not counted.
 //
 // The same thread sees that another process of this host has died, which nobody could tell, ends a
 // rank that computes on while another has failed, and keeps the rank's line

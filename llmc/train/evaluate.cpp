@@ -14,19 +14,21 @@ Evaluation evaluate(Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards, const 
     std::vector<int> tokens(size_t(B) * T), targets(size_t(B) * T);
     int64_t valid = 0;
     gpt_loss_reset(gpt);
-    for (int64_t round = 0; round < n; round += int64_t(B) * comm.size()) {
-        const int64_t first = round + int64_t(B) * comm.rank();
+    for (int64_t first = 0; first < n; first += int64_t(B) * comm.size()) {
+        const int64_t mine = first + int64_t(B) * comm.rank();
         std::fill(tokens.begin(), tokens.end(), 0);
         std::fill(targets.begin(), targets.end(), kIgnoreTarget);
-        for (int b = 0; b < B && first + b < n; b++)
-            data.read_sample(first + b, T, tokens.data() + size_t(b) * T,
+        for (int b = 0; b < B && mine + b < n; b++)
+            data.read_sample(mine + b, T, tokens.data() + size_t(b) * T,
                              targets.data() + size_t(b) * T);
         gpt_forward_loss(gpt, shards, tokens.data(), targets.data());
         valid +=
             int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kIgnoreTarget);
         watchdog_progress();
-        if (progress) progress(std::min(round + int64_t(B) * comm.size(), n), n);
+        if (progress) progress(std::min(first + int64_t(B) * comm.size(), n), n);
     }
+    // No gradients: this waits for layers that were fetched ahead, over the same communicator.
+    shards.reduce();
     FixedSum loss = gpt_loss_sum(gpt);
     fixed_sum_all_reduce(&loss, comm);
     comm.all_reduce(&valid, 1, ReduceOp::Sum, "targets of an evaluation");

@@ -114,6 +114,12 @@ OptionRow row(const char* name, std::vector<std::string> Options::*field, const 
     return r;
 }
 
+// `--name` alone means `--name meaning`.
+OptionRow bare(OptionRow r, const char* meaning) {
+    r.bare = meaning, r.value = "[" + r.value + "]";
+    return r;
+}
+
 OptionRow required(OptionRow r) {
     r.required = true;
     return r;
@@ -142,7 +148,7 @@ std::vector<OptionRow> rows() {
     required(row("model", &O::model, "PATH", kModel, Use, "a checkpoint folder, OUT/ckpt/step-N, OUT for its newest, or another program's model as `import` takes it")),
     row("vocab-size", &O::vocab_size, at_least(2), kModel, Run, "number of tokens", "the model's, or the tokenizer's"),
     required(row("vocab-size", &O::vocab_size, at_least(257), kModel, Bpe, "tokens of the new vocabulary: 256 bytes, <|endoftext|>, and merges")),
-    row("data", &O::data, "GLOB...", kModel, Run, "token shards to train on (written by `train_gpt tokenize`, or llm.c's)"),
+    row("data", &O::data, "GLOB...", kModel, Run, "token shards to train on (written by `train_gpt tokenize`, or llm.c's); an epoch takes every sample once, in an order by --seed, and a step may span two epochs"),
     row("val-data", &O::val_data, "GLOB...", kModel, Run, "token shards for validation", "no validation"),
     row("task", &O::task, {"loss", "hellaswag", "hellaswag-harness", "lambada", "mmlu", "arc", "winogrande"}, kModel, Eval, "what is measured: the loss on --data, or answers to the questions of --file (texts and scores: llmc/train/eval_questions.h)"),
     row("data", &O::data, "GLOB...", kModel, Eval, "token shards to measure the loss on", "needed for --task loss"),
@@ -197,6 +203,7 @@ std::vector<OptionRow> rows() {
     required(row("out", &O::out, "PATH", kFiles, Export, "file to write")),
     required(row("format", &O::format, "llmc", kFiles, Export, "llmc: the .bin model file of llm.c; hf: a Hugging Face folder")),
     row("save-every", &O::save_every, at_least(0), kFiles, Run, "steps between checkpoints; 0: only at the end"),
+    bare(row("async-save", &O::async_save, {"off", "on"}, kFiles, Run, "write checkpoints while training goes on, from a copy of the state; the same files"), "on"),
     row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),
     row("trace", &O::trace, "FILE", kFiles, Run, "a timeline of all ranks, written at the end, for https://ui.perfetto.dev", "none"),
     row("resume", &O::resume, "auto|never|PATH", kFiles, Run, "auto: go on from the newest valid checkpoint in --out; never: refuse if there is one"),

@@ -17,6 +17,7 @@ enum class Device { Auto, Cpu, Cuda };
 enum class Rounding { Nearest, Stochastic };
 enum class Overlap { On, Off };
 enum class AttentionBy { Own, Cudnn };
+enum class AsyncSaves { Off, On };
 enum class Schedule { Cosine, Linear, Constant, Wsd };
 // What `eval` measures: the loss on token shards, or answers to the questions of a test set.
 enum class EvalTask { Loss, HellaSwag, HellaSwagHarness, Lambada, Mmlu, Arc, WinoGrande };
@@ -74,6 +75,7 @@ struct Options {
     // files, validation, samples
     std::string out = "out";
     int save_every = 250;  // 0: only at the end
+    AsyncSaves async_save = AsyncSaves::Off;
     int keep = 3;
     std::string trace;  // empty: no timeline
     std::string resume = "auto";  // auto | never | a checkpoint

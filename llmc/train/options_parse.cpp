@@ -191,6 +191,7 @@ Options options_parse(int argc, const char* const* argv) {
             option->expected(1, -1)->allow_extra_args();
         else
             option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+        if (!row.bare.empty()) option->expected(0, 1)->default_str(row.bare);
         known.emplace_back(&row, option);
     }
 

@@ -17,8 +17,9 @@ struct OptionRow {
     std::string group;  // heading in --help
     unsigned commands = 0;
     std::string help;
-    std::string fallback;  // the default in words, where the plain value would say little
-    bool many = false;     // takes one or more values
+    std::string fallback;   // the default in words, where the plain value would say little
+    bool many = false;      // takes one or more values
+    std::string bare = {};  // what the option means without a value; empty: it needs one
     bool required = false;
     // set throws Error(Exit::Usage) if the text is no good; `where` is the option as it was given.
     std::function<void(Options&, const std::string& where, const std::vector<std::string>&)> set =

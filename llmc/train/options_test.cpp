@@ -155,6 +155,18 @@ TEST(options, commands) {
     EXPECT_EQ(t.out, "p");
     EXPECT_EQ(parse({"verify", "out/ckpt/step-1"}).path, "out/ckpt/step-1");
     EXPECT_EQ(parse({"generate", "--model", "m", "--temperature", "0"}).temperature, 0);
+    // An option whose value may be left out.
+    EXPECT_EQ(parse({"--data", "x"}).async_save, AsyncSaves::Off);
+    EXPECT_EQ(parse({"--async-save", "--data", "x"}).async_save, AsyncSaves::On);
+    EXPECT_EQ(parse({"--data", "x", "--async-save"}).async_save, AsyncSaves::On);
+    EXPECT_EQ(parse({"--async-save", "off", "--data", "x"}).async_save, AsyncSaves::Off);
+    EXPECT_TRUE(has(refusal({"--data", "x", "--async-save", "yes"}), "off|on"));
+    EXPECT_EQ(
+        parse({"--async-save", "--data", "x", "--config", ConfigFile("async-save = off\n").path()})
+            .async_save,
+        AsyncSaves::On);
+    EXPECT_EQ(parse({"--data", "x", "--config", ConfigFile("async-save = on\n").path()}).async_save,
+              AsyncSaves::On);
     EXPECT_EQ(parse({"plan", "--ranks", "8", "--zero", "3"}).ranks, 8);
     EXPECT_EQ(parse({"export", "c", "--format", "llmc", "--out", "x"}).format, "llmc");
 }

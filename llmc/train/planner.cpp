@@ -9,6 +9,7 @@
 #include "llmc/model/gpt.h"
 #include "llmc/train/device.h"
 #include "llmc/train/run.h"
+#include "llmc/train/saver.h"
 #include "llmc/train/saves.h"
 
 SamplingRoom sampling_room(const Options& opt, const ModelConfig& cfg) {
@@ -27,6 +28,7 @@ MemoryPlan plan_memory(const Options& opt, const ModelConfig& cfg) {
         gpt_create<Elem>(cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
         if (const SamplingRoom room = sampling_room(opt, cfg); room.capacity)
             Decoder<Elem, Stream>(cfg, room.capacity, room.batch, memory);
+        snapshot_create(opt, cfg, memory);
         plan = memory.plan();
         return Exit::Done;
     });
@@ -62,8 +64,8 @@ void plan_print(const Options& opt, const ModelConfig& cfg) {
         kind = row.kind;
     }
     std::printf("\n");
-    for (const char* k :
-         {"parameters", "gradients", "optimizer", "activations", "generation", "workspace"})
+    for (const char* k : {"parameters", "gradients", "optimizer", "activations", "generation",
+                          "workspace", "snapshot"})
         if (plan.total(k))
             std::printf("total %-45s %16lld   %s\n", k, (long long)plan.total(k),
                         bytes_text(plan.total(k)).c_str());

@@ -6,6 +6,7 @@
 #include "llmc/model/decode.h"
 #include "llmc/model/gpt.h"
 #include "llmc/train/run.h"
+#include "llmc/train/saver.h"
 
 TEST(planner, the_plan_equals_what_a_run_allocates) {
     World world = world_init();
@@ -35,6 +36,30 @@ TEST(planner, the_plan_equals_what_a_run_allocates) {
                     for (size_t i = 0; i < plan.rows.size(); i++)
                         EXPECT_EQ(memory.plan().rows[i].bytes, plan.rows[i].bytes);
                 }
+}
+
+TEST(planner, the_snapshot_of_an_asynchronous_save_is_in_the_plan) {
+    const ModelConfig cfg = model_config("gpt2:d2", 300);
+    const int64_t parameters = param_layout(cfg).count;
+    for (int ranks : {1, 2, 3})
+        for (int zero : {0, 1, 2, 3}) {
+            Options opt;
+            opt.micro_batch = 1, opt.seq_len = 33, opt.zero = zero;
+            options_derive(opt, cfg.max_T, ranks);
+            const MemoryPlan without = plan_memory(opt, cfg);
+            opt.async_save = AsyncSaves::On;
+            const MemoryPlan with = plan_memory(opt, cfg);
+            // Weights, m and v of what the rank owns, and slices differ by an alignment a bucket.
+            const int64_t least = 12 * parameters / ranks, snapshot = with.total("snapshot");
+            EXPECT_EQ(with.total() - without.total(), snapshot);
+            EXPECT_GE(snapshot, least);
+            EXPECT_LE(snapshot, ranks == 1 ? least : least + 12 * 64 * 40);
+
+            const size_t before = memory_in_use(CpuStream{});
+            Memory<CpuStream> memory{CpuStream{}};
+            snapshot_create(opt, cfg, memory);
+            EXPECT_EQ(int64_t(memory_in_use(CpuStream{}) - before), snapshot);
+        }
 }
 
 TEST(planner, measuring_allocates_nothing) {

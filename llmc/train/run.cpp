@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
 #include "llmc/core/check.h"
+#include "llmc/core/hash.h"
 #include "llmc/io/checkpoint_agree.h"
 #include "llmc/parallel/timeline.h"
 #include "llmc/parallel/watchdog.h"
@@ -114,11 +116,21 @@ static void check_tokenizer(Run& run) {
           str("train_gpt tokenize FILE --tokenizer ", run.opt.model));
 }
 
+static std::string file_digest(const char* path) {
+    std::ifstream file(path, std::ios::binary);
+    Digest digest;
+    std::vector<char> piece(1 << 20);
+    while (file.read(piece.data(), std::streamsize(piece.size())), file.gcount() > 0)
+        digest.update(piece.data(), size_t(file.gcount()));
+    return digest.hex();
+}
+
 // Every rank must have been started alike: the same options, program and data. Where they are not,
 // all ranks name the first difference.
 static void check_alike(const Run& run, World& world) {
     std::string mine = "program = " + version_text();
     std::replace(mine.begin(), mine.end(), '\n', ' ');
+    mine += ", digest " + file_digest("/proc/self/exe");
     for (const OptionRow& row : option_table())
         if (row.belongs_to(Command::Train) && row.name != "threads")
             mine += str("\n--", row.name, " = ", row.get(run.opt));
@@ -155,6 +167,11 @@ Run run_open(const Options& opt, World& world) {
     CHECK(run.train.samples(run.opt.seq_len) > 0, Exit::Usage,
           "the training data is shorter than one sample", str(run.train.tokens(), " tokens"),
           str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
+    CHECK(run.train.samples(run.opt.seq_len) >= world.size, Exit::Usage,
+          "more ranks than samples in the training data",
+          str(run.train.samples(run.opt.seq_len), " samples of ", run.opt.seq_len, " tokens"),
+          str("at least one a rank: ", world.size),
+          "fewer ranks, more data, or a smaller --seq-len");
     if (!opt.val_data.empty()) {
         run.val = TokenFiles::open(opt.val_data, run.cfg.V);
         CHECK(run.val->samples(run.opt.seq_len) > 0, Exit::Usage,
@@ -189,36 +206,6 @@ RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
     }
     shards.state_from_host(state.updates);
     return state;
-}
-
-template <class Elem, class Stream>
-void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log,
-              bool last_chance) {
-    if (run.saved_step == state.step) return;
-    const TimelineScope scope("save");
-    const auto begin = std::chrono::steady_clock::now();
-    log.sync();
-    shards.state_to_host();
-    const SaveResult saved = checkpoint_save(
-        run.opt.out, checkpoint_meta(run.id, state, run.opt, run.cfg, run.tokenizer.get(), world),
-        state_pieces(shards, Groups::All, Pieces::Owned), *world.dp, run.saves);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (saved.ok) {
-        run.saved_step = state.step;
-        log.event(int(state.step), "save",
-                  {{"path", saved.path},
-                   {"state", saved.state},
-                   {"bytes", saved.bytes},
-                   {"seconds", float(seconds)}},
-                  str("saved ", saved.path, ", ", bytes_text(saved.bytes)));
-    } else {
-        log.event(int(state.step), "save_failed", {{"reason", saved.reason}},
-                  "NOT SAVED: " + saved.reason + (last_chance ? "" : "; training goes on"));
-        CHECK(!last_chance, Exit::Resource, str("step ", state.step, " could not be saved"),
-              saved.reason, "",
-              "the same command goes on from the newest checkpoint, once there is room");
-    }
 }
 
 template <class Elem, class Stream>
@@ -271,8 +258,8 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
         {"ranks", world_text(world)},
         {"out", opt.out},
         {"memory", bytes_text(plan.total())}};
-    for (const char* kind :
-         {"parameters", "gradients", "optimizer", "activations", "generation", "workspace", "host"})
+    for (const char* kind : {"parameters", "gradients", "optimizer", "activations", "generation",
+                             "workspace", "snapshot", "host"})
         if (plan.total(kind))
             rows.push_back({"", str("  ", kind, " ", bytes_text(plan.total(kind)))});
     if (world.rank == 0) table_print("train_gpt", rows);
@@ -336,6 +323,7 @@ std::string Samples<Elem, Stream>::text(Shards<Elem, Stream>& shards) {
     generate(*decoder_, shards, run_.cfg.V, prompt_tokens(*run_.tokenizer, run_.opt.prompt),
              run_.opt.sample_tokens, *run_.tokenizer, {1, 0, 1, run_.opt.seed},
              [&](int token) { text += run_.tokenizer->token_bytes(token); });
+    shards.reduce();  // no gradients: waits for layers that were fetched ahead
     return text;
 }
 
@@ -362,13 +350,12 @@ float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shard
     return float(evaluate(gpt, shards, *run.val, samples, *world.dp).loss);
 }
 
-#define RUN_FOR(Elem, Stream)                                                                 \
-    template RunState run_start(Run&, Shards<Elem, Stream>&, World&);                         \
-    template void run_save(Run&, const RunState&, Shards<Elem, Stream>&, World&, Log&, bool); \
-    template int64_t run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,             \
-                                       Shards<Elem, Stream>&, World&);                        \
-    template float run_loss(Gpt<Elem, Stream>&, int64_t);                                     \
-    template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&, World&);     \
+#define RUN_FOR(Elem, Stream)                                                             \
+    template RunState run_start(Run&, Shards<Elem, Stream>&, World&);                     \
+    template int64_t run_micro_batches(Run&, const RunState&, Gpt<Elem, Stream>&,         \
+                                       Shards<Elem, Stream>&, World&);                    \
+    template float run_loss(Gpt<Elem, Stream>&, int64_t);                                 \
+    template float run_validate(Run&, Gpt<Elem, Stream>&, Shards<Elem, Stream>&, World&); \
     template class Samples<Elem, Stream>;
 RUN_FOR(float, CpuStream)
 FOR_CUDA(RUN_FOR(float, CudaStream) RUN_FOR(bf16, CudaStream))

@@ -1,5 +1,5 @@
 // llmc/train/run.h: what surrounds the training loop: the output directory and its lock, the data,
-// where the run starts from, saving.
+// where the run starts from. Saving: saver.h.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -30,12 +30,12 @@ struct Run {
     std::optional<OpenCheckpoint> start;  // resume from it ...
     bool weights_only = false;            // ... or take only its weights (--model CHECKPOINT)
     std::optional<ModelFile> file;        // ... or another program's (--model FOLDER or FILE)
-    int64_t saved_step = -1;              // the newest step that is on disk
+    int64_t saved_step = -1;              // the newest step that is on disk (saver.h)
     Saves saves;
 };
 
-// The model that the options name: a checkpoint's or a model file's, or a preset or config with --vocab-size, else the
-// vocabulary that the data was tokenized with.
+// The model that the options name: a checkpoint's or a model file's, or a preset or config with
+// --vocab-size, else the vocabulary that the data was tokenized with.
 ModelConfig run_model(const Options& opt, World& world);
 
 // --tokenizer, else the one that lies beside the data, else null.
@@ -49,24 +49,19 @@ Run run_open(const Options& opt, World& world);
 template <class Elem, class Stream>
 RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world);
 
-// Saves at this step boundary, unless it is saved already. A save that fails is logged, and training
-// goes on; with last_chance it ends the run: exit code Resource.
-template <class Elem, class Stream>
-void run_save(Run& run, const RunState& state, Shards<Elem, Stream>& shards, World& world, Log& log,
-              bool last_chance);
-
 // Forward and backward of all micro-batches of the step; returns the number of valid targets of the
 // global batch.
 template <class Elem, class Stream>
 int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
                           Shards<Elem, Stream>& shards, World& world);
 
-// The mean loss over so many targets, after Shards::clip: the same bits on every rank. Waits for the
-// device.
+// The mean loss over so many targets, after Shards::clip: the same bits on every rank. Waits for
+// the device.
 template <class Elem, class Stream>
 float run_loss(Gpt<Elem, Stream>& gpt, int64_t targets);
 
-// Mean loss over the first --val-batches micro-batches of the validation data, shared over ranks.
+// Mean loss over the first --val-batches micro-batches of the validation data, dealt out to the
+// ranks: the same bits for any number of them.
 template <class Elem, class Stream>
 float run_validate(Run& run, Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards, World& world);
 
@@ -83,7 +78,8 @@ class StepTimer {
 
 // One line of a step, and an event if it was skipped.
 void run_report(const Run& run, const RunState& state, const Verdict& verdict, float loss,
-                float norm, float lr, const StepTimer& timer, const CommQueue::Times& comm, Log& log);
+                float norm, float lr, const StepTimer& timer, const CommQueue::Times& comm,
+                Log& log);
 void run_stopped(const RunState& state, int signal, Log& log);
 
 // The text that is sampled during training: --sample-tokens after --prompt, the same randomness at
@@ -110,4 +106,6 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
 int signal_agreed(World& world);
 
 // True every `every` steps, never for 0.
-inline bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+inline bool due(int64_t every, int64_t step) {
+    return every > 0 && step % every == 0;
+}

@@ -31,6 +31,7 @@ static std::string events_text(const Timeline& t, int rank) {
     name("process_name", 0, str("rank ", rank));
     name("thread_name", 0, "training");
     name("thread_name", 1, "communication");
+    name("thread_name", 2, "saving");
     for (const TimelineSpan& s : t.spans) {
         nlohmann::json event = {{"ph", "X"},
                                 {"name", *s.what ? str(s.name, ", ", s.what) : str(s.name)},

@@ -1,6 +1,6 @@
 // llmc/train/trace.h: --trace FILE: one timeline of all ranks, in the trace event format of Chrome,
-// which https://ui.perfetto.dev opens. A process is a rank; its threads are the one that trains and
-// the one that sends.
+// which https://ui.perfetto.dev opens. A process is a rank; its threads are the one that trains, the
+// one that sends and, with --async-save, the one that saves.
 #pragma once
 #include <string>
 

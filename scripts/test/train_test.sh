@@ -38,6 +38,49 @@ for how in "--recompute selective" "--recompute block" "--threads 2" "--zero 1" 
     [ "$(state "$work/other")" = "$final" ] && ok "same state with $how" || not_ok "same state with $how"
 done
 
+# ---- saved behind the training: the same files at every step, though training goes on
+"$train_gpt" "${toy[@]}" --out "$work/behind" --save-every 1 --keep 100 --async-save --trace "$work/behind.json" > "$work/out" 2>&1 || { tail -n 3 "$work/out"; not_ok "--async-save"; }
+# A manifest but for what names the run and the manifest's own digest.
+manifest() { sed -E 's/"(digest|run_id)":"[^"]*",?//; s/"run_id":"[^"]*",?//' "$1/manifest.json"; }
+bad=""
+for k in $(seq 1 60); do
+    step=ckpt/step-$(printf %010d "$k")
+    for file in shards/rank-00000.h5 model.h5; do cmp -s "$work/whole/$step/$file" "$work/behind/$step/$file" || bad+=" $k($file)"; done
+    [ "$(manifest "$work/whole/$step")" = "$(manifest "$work/behind/$step")" ] || bad+=" $k(manifest)"
+done
+[ -z "$bad" ] && ok "--async-save: the same bytes at each of 60 steps" || { echo "differs:$bad"; not_ok "--async-save: the same bytes at each of 60 steps"; }
+history "$work/behind" | cmp -s - "$work/expected" && ok "and the same log" || not_ok "and the same log"
+[ "$(grep -c '"event":"save"' "$work/behind/log.jsonl")" = 60 ] && grep -q '"exposed_seconds":' "$work/behind/log.jsonl" && ok "each save is in the log, with what it cost the training" \
+    || not_ok "each save is in the log, with what it cost the training"
+is "the timeline has the saves on a thread of their own" python3 - "$work/behind.json" << 'EOF'
+import json, sys
+events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+saves = [e for e in events if e["name"] == "save" and e["tid"] == 2]
+assert len(saves) == 59 and sum(e["name"] == "snapshot" and e["tid"] == 0 for e in events) == 59
+assert sum(e["name"] == "save" and e["tid"] == 0 for e in events) == 1  # the last one
+assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in zip(saves, saves[1:])), "two saves at once"
+steps = [e for e in events if e["name"] == "micro-batch"]
+assert any(s["ts"] < m["ts"] < s["ts"] + s["dur"] for s in saves for m in steps), "nothing overlaps"
+EOF
+# The plan has the snapshot: weights and two moments of this rank, and the run's table says the same.
+memory() { awk '/^ *memory|^total memory/ { print $(NF-1), $NF; exit }' "$1"; }
+"$train_gpt" plan "${toy[@]}" --async-save | grep -v '^memory ' > "$work/plan"
+[ "$(awk '/^snapshot/ { print $NF }' "$work/plan")" = $((3 * 4 * $("$train_gpt" plan "${toy[@]}" | sed -nE 's/^model .*: ([0-9]+) parameters.*/\1/p'))) ] \
+    && [ "$(memory "$work/plan")" = "$(memory "$work/out")" ] && ok "--async-save: memory as planned" || { cat "$work/plan"; grep memory "$work/out"; not_ok "--async-save: memory as planned"; }
+# A save that fails: the disk is full from some call on. It is said, training goes on, and at the end, when
+# nothing could be saved, the run ends with code 4.
+if [ -e "$(dirname "$train_gpt")/fault/libfault.so" ]; then
+    FAULT_DIR=$(cd "$work" && pwd -P)/full FAULT_FAIL_AT=1200 FAULT_FAIL_ERRNO=28 FAULT_STAYS=1 LD_PRELOAD=$(dirname "$train_gpt")/fault/libfault.so \
+        "$train_gpt" "${toy[@]}" --out "$(cd "$work" && pwd -P)/full" --save-every 5 --async-save > "$work/out" 2> "$work/err"
+    code=$?
+    [ $code = 4 ] && grep -q "NOT SAVED: .*; training goes on" "$work/out" && grep -q "step 60 could not be saved" "$work/err" \
+        && state "$work/full" > /dev/null && ok "--async-save on a disk that gets full" || { echo "exit code $code"; tail -n 5 "$work/out" "$work/err"; not_ok "--async-save on a disk that gets full"; }
+fi
+# An error that all ranks meet waits for the save under way.
+expect "a stop for non-finite numbers finishes the save under way" 5 "steps in a row were skipped" "saved " -- \
+    "$train_gpt" "${toy[@]}" --out "$work/nan_behind" --lr 1e30 --grad-clip 0 --warmup-steps 0 --max-skipped 1 --save-every 1 --async-save
+ls "$work/nan_behind/ckpt" | grep -q tmp && not_ok "nothing unfinished is left" || ok "nothing unfinished is left"
+
 # ---- signals: save at the step boundary, exit 7, go on as if nothing had been
 long=("${toy[@]}" --steps 300000 --out "$work/signalled" --save-every 0 --val-every 0)
 for signal in TERM INT USR1; do
