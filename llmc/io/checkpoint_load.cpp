@@ -107,16 +107,26 @@ static std::optional<Error> open_checked(const std::string& path, Comm& comm, Op
 
 // ---- the newest
 
-// The names in OUT/ckpt that matter, newest first, as rank 0 sees them.
+// The names in OUT/ckpt that matter, newest first. All ranks must see the same: where each has a
+// disk of its own, a run would start anew on one rank and go on elsewhere.
 static std::vector<std::string> list_checkpoints(const std::string& dir, Comm& comm) {
     std::string names;
-    auto error = agree_on_root(comm, [&] {
+    auto error = agree(comm, [&] {
         if (!path_exists(dir)) return;
         for (const std::string& name : dir_list(dir_open(dir), dir))
             if (step_of(name) >= 0 || is_refused(name)) names = name + "\n" + names;
     });
     if (error) throw *error;
-    names = broadcast_text(comm, names);
+    const std::string of_root = broadcast_text(comm, names);
+    const auto first = [](const std::string& list) {
+        return list.empty() ? "none" : "the newest is " + list.substr(0, list.find('\n'));
+    };
+    error = agree(comm, [&] {
+        CHECK(names == of_root, Exit::Usage,
+              str(dir, " holds other checkpoints here than on rank 0"), first(names),
+              first(of_root), "all ranks need the same file system under --out");
+    });
+    if (error) throw *error;
     std::vector<std::string> list;
     for (size_t at = 0; at < names.size(); at = names.find('\n', at) + 1)
         list.push_back(names.substr(at, names.find('\n', at) - at));

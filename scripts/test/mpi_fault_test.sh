@@ -12,8 +12,12 @@ if "$train_gpt" --version | grep -q '^MPI *no'; then skip "faults of ranks" "bui
 toy_ranks
 toy+=(--val-every 0)
 short=("${toy[@]}" --steps 250)
-"$train_gpt" "${short[@]}" --out "$work/one" --save-every 0 > "$work/out" 2>&1 || { cat "$work/out"; not_ok "one rank"; }
-final=$(state "$work/one")
+brief=("${toy[@]}" --steps 14)
+for run in short brief; do
+    options="$run[@]"
+    "$train_gpt" "${!options}" --out "$work/$run" --save-every 0 > "$work/out" 2>&1 || { cat "$work/out"; not_ok "one rank"; }
+done
+final=$(state "$work/short") final_brief=$(state "$work/brief")
 
 # Seconds that mpirun gives ranks between SIGTERM and SIGKILL.
 patience=1
@@ -42,13 +46,43 @@ gone() {  # NAME CODE-PATTERN
         echo "exit code $code after $seconds s, left:$left"; tail -n 5 "$work/err"; not_ok "$1"; fi
 }
 
+# ---- a rank is killed in each phase
+# RANK PHASE STEP ZERO: SIGKILL from inside (dev/fault/kill.cpp). Checkpoints come every second step.
+killed=$(dirname "$train_gpt")/fault/train_gpt_killed
+[ -x "$killed" ] || not_ok "$killed is there"
+cases=("2 forward 7 0" "0 forward 7 3" "1 backward 7 2" "0 backward 7 1 --async-save" "1 reduce 7 0" "2 reduce 7 1" "0 reduce 7 3"
+    "1 update 7 1" "2 save 6 0" "0 save 6 3" "1 save 6 2 --async-save" "0 publish 6 1" "0 publish 6 2 --async-save")
+[ "${TEST_DEEP:-}" = 1 ] && mapfile -t cases < <(for rank in 0 1 2; do for phase in forward backward reduce update save publish; do
+    for zero in 0 1 2 3; do for async in "" --async-save; do
+        [ $phase$rank = publish1 ] || [ $phase$rank = publish2 ] || echo "$rank $phase 7 $zero $async"; done; done; done; done)
+bad=""
+for case in "${cases[@]}"; do
+    read -r who phase step zero async <<< "$case"
+    rm -rf "$work/phase"
+    # shellcheck disable=SC2086
+    FAULT_KILL="$who $phase $step" launch 3 "$killed" "${brief[@]}" --zero "$zero" --save-every 2 $async --out "$work/phase" > "$work/out" 2> "$work/err"
+    code=$?
+    seconds=$(($(date +%s) - $(stat -c %Y "$work/phase/log.jsonl")))  # since the last line of the log
+    { [ $code != 0 ] && [ $seconds -le 10 ]; } || bad+=" [$case: exit $code, $seconds s]"
+    pgrep -f -- "--out $work/phase" > /dev/null && bad+=" [$case: ranks are left]"
+    # The step under way was not finished, and what is on the disk is whole.
+    [ "$(grep -c '"loss"' "$work/phase/log.jsonl")" -ge $((step - 1)) ] && [ ! -e "$work/phase/ckpt/step-0000000014" ] || bad+=" [$case: killed elsewhere]"
+    launch 2 "$train_gpt" "${brief[@]}" --zero 1 --save-every 0 --out "$work/phase" > "$work/out" 2> "$work/err" || { tail -n 3 "$work/err"; bad+=" [$case: resume]"; }
+    grep -qE "resumed at step (2|4|6)$" "$work/out" || { grep -m 1 "steps," "$work/out"; bad+=" [$case: newest checkpoint]"; }
+    [ "$(state "$work/phase")" = "$final_brief" ] || bad+=" [$case: state]"
+    ls "$work/phase/ckpt" | grep -q tmp && bad+=" [$case: something unfinished is left]"
+done
+[ -z "$bad" ] && ok "a rank killed in ${#cases[@]} cases of forward, backward, reduce, update, save: all gone, resumed to the same bits" \
+    || { echo "bad:$bad"; not_ok "a rank killed in each phase"; }
+
 # ---- a rank is killed, at any time: in forward, backward, a collective, a save
 kills=4
 [ "${TEST_DEEP:-}" = 1 ] && kills=40
 bad="" rm_out="$work/killed"
 for i in $(seq $kills); do
     rm -rf "$rm_out"
-    run_in_background 3 "${short[@]}" --zero $((i % 4)) --save-every $((i % 3 + 1)) --out "$work/killed"
+    # shellcheck disable=SC2046
+    run_in_background 3 "${short[@]}" --zero $((i % 4)) --save-every $((i % 3 + 1)) $([ $((i % 2)) = 1 ] && echo --async-save) --out "$work/killed"
     sleep "0.$((RANDOM % 900 + 100))"
     kill -KILL "${rank[$((i % 3))]}" 2> /dev/null
     wait_gone
@@ -67,35 +101,46 @@ gone "a stopped rank ends the run with 6" 6
 grep -q "no progress for .* in step .*last collective #.*under way" "$work/err" \
     && grep -q "local rank 1 (process ${rank[1]}).*no sign of life" "$work/err" \
     && ok "the message names step, collective and rank" || { cat "$work/err"; not_ok "the message names step, collective and rank"; }
-expect "no alarm in a run longer than the limit" 0 "step 250/250" -- \
-    launch 2 "$train_gpt" "${short[@]}" --out "$work/slow" --save-every 0 --step-limit 1 --start-limit 20
+# Steps that take longer than the limit: 4000 micro-batches each.
+expect "no alarm in a slow step" 0 "step 2/2" "!no progress" -- \
+    launch 2 "$train_gpt" "${toy[@]}" --steps 2 --warmup-steps 0 --batch-tokens 124000 --out "$work/slow" --save-every 0 --step-limit 2 --start-limit 60
+sed -nE 's/.*"ms":([0-9.]+).*/\1/p' "$work/slow/log.jsonl" | awk '$1 < 2000 { fast = 1 } END { exit fast || NR != 2 }' \
+    && ok "which it was" || { cat "$work/slow/log.jsonl"; not_ok "which it was"; }
+# All ranks stopped for longer than the limit, as by ^Z, and then continued.
+run_in_background 2 "${long[@]}" --out "$work/paused" --step-limit 3
+kill -STOP "${rank[@]}"; sleep 4.5; kill -CONT "${rank[@]}"; sleep 1
+kill -TERM "${rank[0]}"
+wait_gone
+gone "no alarm after a pause of the whole job" 7
 
-# ---- signals: to one rank, to all, to mpirun
-signal_case() {  # NAME SIGNAL PID...
-    local name=$1 signal=$2 newest; shift 2
-    sleep "0.$((RANDOM % 500))"
-    kill "-$signal" "$@"
+# ---- signals: to one rank, to all, to mpirun, at random times, also while a save is under way
+signal_case() {  # NAME SIGNAL RANKS TARGET CODE-PATTERN OPTIONS...
+    local name=$1 signal=$2 ranks=$3 target=$4 expected=$5 newest pids; shift 5
+    rm -rf "$work/signal"
+    run_in_background "$ranks" "${long[@]}" "$@" --out "$work/signal"
+    case $target in one) pids=("${rank[1]}") ;; all) pids=("${rank[@]}") ;; mpirun) pids=("$mpirun") ;; esac
+    sleep "0.$(printf %03d $((RANDOM % 1000)))"
+    kill "-$signal" "${pids[@]}"
     wait_gone
     newest=$(ls "$work/signal/ckpt" | grep '^step-[0-9]*$' | tail -n 1)
-    if [ -n "$newest" ] && grep -q "stopped by SIG$signal" "$work/out" && state "$work/signal/ckpt/$newest" > /dev/null; then
-        ok "$name: a valid checkpoint"
+    if [ -n "$newest" ] && grep -q "stopped by SIG$signal" "$work/out" && state "$work/signal/ckpt/$newest" > /dev/null &&
+        [ "$(tail -n 1 "$work/signal/log.jsonl" | sed -E 's/.*"step":([0-9]+).*/\1/')" = $((10#${newest#step-})) ] &&
+        ! ls "$work/signal/ckpt" | grep -q tmp; then
+        gone "$name: a valid checkpoint of that step, exit code $expected" "$expected"
     else
-        tail -n 5 "$work/out" "$work/err"; not_ok "$name: a valid checkpoint"
+        tail -n 5 "$work/out" "$work/err"; not_ok "$name: a valid checkpoint of that step"
     fi
 }
-run_in_background 3 "${long[@]}" --out "$work/signal"
-signal_case "SIGTERM to one rank" TERM "${rank[1]}"
-gone "SIGTERM to one rank: exit code 7" 7
-run_in_background 3 "${long[@]}" --out "$work/signal"
-signal_case "SIGINT to all ranks" INT "${rank[@]}"
-gone "SIGINT to all ranks: exit code 7" 7
-run_in_background 2 "${long[@]}" --out "$work/signal"
-signal_case "SIGUSR1 to mpirun" USR1 "$mpirun"
-gone "SIGUSR1 to mpirun: exit code 7" 7
-patience=3
-run_in_background 4 "${long[@]}" --out "$work/signal"
-signal_case "SIGTERM to mpirun" TERM "$mpirun"
-gone "SIGTERM to mpirun: not 0" '[1-9]*'
+rounds=1
+[ "${TEST_DEEP:-}" = 1 ] && rounds=10
+for i in $(seq $rounds); do
+    patience=1
+    signal_case "SIGTERM to one rank" TERM 3 one 7
+    signal_case "SIGINT to all ranks, saving behind the training" INT 3 all 7 --async-save --save-every 1
+    signal_case "SIGUSR1 to mpirun" USR1 2 mpirun 7
+    patience=5
+    signal_case "SIGTERM to mpirun" TERM 4 mpirun '[1-9]*' --zero $((i % 4))
+done
 
 # ---- started again after a crash, with fewer ranks
 cat > "$work/crash" << 'EOF'

@@ -62,6 +62,64 @@ run_layout 2,2 "$work/planned" --save-every 0 --bucket-mb 0.007
 [ -n "$(memory_of "$work/plan")" ] && [ "$(memory_of "$work/plan")" = "$(memory_of "$work/out")" ] && ok "memory as planned: $(memory_of "$work/plan")" \
     || { cat "$work/plan" "$work/out"; not_ok "memory as planned"; }
 
+# ---- saved behind the training: the same files; a failure on one rank is everybody's
+same=""
+for layout in 3,0 4,3; do
+    run_layout $layout "$work/behind" --save-every 10 --async-save
+    run_layout $layout "$work/at-once" --save-every 10
+    for step in 0000000010 0000000020; do
+        for file in "$work/at-once/ckpt/step-$step"/{shards/*,model.h5}; do cmp -s "$file" "${file/at-once/behind}" || same+=" $layout($file)"; done
+    done
+    [ "$(state "$work/behind")" = "$final" ] || same+=" $layout(state)"
+    rm -rf "$work/behind" "$work/at-once"
+done
+[ -z "$same" ] && ok "--async-save on several ranks: the same bytes" || { echo "differs:$same"; not_ok "--async-save on several ranks: the same bytes"; }
+fault=$(cd "$(dirname "$train_gpt")" && pwd)/fault/libfault.so there=$(cd "$work" && pwd -P)/torn
+if [ -e "$fault" ]; then
+    expect "--async-save that fails on one rank" 0 "NOT SAVED: rank 1: " "training goes on" "step 20/20" -- launch 3 bash -c '
+        [ $OMPI_COMM_WORLD_RANK = 1 ] && export FAULT_DIR=$0 FAULT_FAIL_AT=4 FAULT_FAIL_ERRNO=28 LD_PRELOAD=$1; shift; exec "$@"' \
+        "$there" "$fault" "$train_gpt" "${toy[@]}" --out "$there" --save-every 10 --async-save
+    [ "$(state "$there")" = "$final" ] && ok "and the next save is good" || not_ok "and the next save is good"
+fi
+
+# ---- validation is dealt out: more ranks than batches, an uneven rest, ZeRO-3 that fetches ahead
+bad=""
+for how in "1 --val-batches 1" "3 --val-batches 1 --zero 3" "1 --val-batches 5" "2 --val-batches 5 --zero 3" "3 --val-batches 5" "4 --val-batches 5 --zero 2" "4 --val-batches 1 --zero 3"; do
+    read -r ranks options <<< "$how"
+    rm -rf "$work/val"
+    # shellcheck disable=SC2086
+    launch "$ranks" "$train_gpt" "${toy[@]}" $options --steps 4 --warmup-steps 0 --val-every 1 --save-every 0 --out "$work/val" > "$work/out" 2> "$work/err" || { tail -n 3 "$work/err"; bad+=" $how(exit)"; }
+    history "$work/val" > "$work/val.log"
+    batches=${options#--val-batches }; batches=${batches%% *}
+    [ "$ranks" = 1 ] && cp "$work/val.log" "$work/val.$batches"
+    cmp -s "$work/val.log" "$work/val.$batches" || bad+=" $how(log)"
+    [ "$(grep -c val_loss "$work/val.log")" = 5 ] || bad+=" $how(count)"
+done
+[ -z "$bad" ] && ok "validation over ranks: the same bits" || { echo "differs:$bad"; not_ok "validation over ranks: the same bits"; }
+one=$("$train_gpt" eval --model "$work/one" --data "$work/d_val_*.bin" --seq-len 31)
+[ -n "$one" ] && [ "$(launch 3 "$train_gpt" eval --model "$work/one" --data "$work/d_val_*.bin" --seq-len 31)" = "$one" ] && ok "eval over ranks: the same text" || not_ok "eval over ranks: the same text"
+
+# ---- the ends of epochs: 101 samples, 12 a step, three and a half epochs
+python3 - "$work/d_train_000000.bin" "$work/small.bin" << 'EOF'
+import struct, sys
+ids = open(sys.argv[1], "rb").read()[1024:][:2 * (101 * 31 + 1)]
+open(sys.argv[2], "wb").write(struct.pack("<256i", 20240520, 1, len(ids) // 2, *[0] * 253) + ids)
+EOF
+small=("$train_gpt" "${toy[@]}" --steps 30 --val-every 0) small[4]=$work/small.bin  # in place of the glob
+bad="" epochs=""
+for layout in 1,0 2,1 3,2 4,3; do
+    launch "${layout%,*}" "${small[@]}" --zero "${layout#*,}" --save-every 13 --out "$work/epochs-$layout" > "$work/out" 2> "$work/err" || { tail -n 3 "$work/err"; bad+=" $layout(exit)"; }
+    [ -z "$epochs" ] && epochs=$(state "$work/epochs-$layout")
+    [ "$(state "$work/epochs-$layout")" = "$epochs" ] || bad+=" $layout(state)"
+done
+# 4 ranks for 13 steps, 2 for 13, 3 for the rest.
+cp -r "$work/epochs-4,3" "$work/changing"; rm -rf "$work/changing"/ckpt/step-00000000{26,30}
+launch 2 timeout 60 "${small[@]}" --save-every 13 --out "$work/changing" > "$work/out" 2>&1; rm -rf "$work/changing/ckpt/step-0000000030"
+launch 3 "${small[@]}" --save-every 0 --out "$work/changing" > "$work/out" 2>&1 || bad+=" 4-2-3(exit)"
+grep -q "resumed at step 26" "$work/out" && [ "$(state "$work/changing")" = "$epochs" ] || bad+=" 4-2-3(state)"
+history "$work/changing" | cmp -s - <(history "$work/epochs-1,0") || bad+=" 4-2-3(log)"
+[ -z "$bad" ] && ok "over the ends of epochs on 1 to 4 ranks, and on 4, 2, 3 by turns" || { echo "differs:$bad"; not_ok "over the ends of epochs"; }
+
 # ---- one timeline of all ranks
 run_layout 2,3 "$work/traced" --steps 3 --warmup-steps 1 --save-every 0 --trace "$work/trace.json"
 is "--trace: both ranks' micro-batches and collectives, with bytes, in order" python3 - "$work/trace.json" << 'EOF'
@@ -90,6 +148,26 @@ same_codes "unknown model" 2 3
 differ() { echo 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$@" '"$1"'; fi; exec "$@"'; }
 expect "ranks with different options" 2 "rank 1 was started with something else" "--lr = 0.002" "--lr = 0.003" -- \
     launch 3 bash -c "$(differ "--lr 0.002")" _ "${run[@]}"
+expect "ranks with different files" 2 "rank 1 was started with something else" "small.bin" -- \
+    launch 3 bash -c "$(differ "--data $work/small.bin")" _ "${run[@]}"
+cp "$train_gpt" "$work/another"; echo >> "$work/another"
+expect "ranks with different programs" 2 "rank 1 was started with something else" "digest" -- \
+    launch 3 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then shift; exec "$0" "$@"; fi; exec "$@"' "$work/another" "${run[@]}"
+head -c $((1024 + 2 * (2 * 31 + 1))) "$work/small.bin" | python3 -c 'import struct, sys; b = sys.stdin.buffer.read(); sys.stdout.buffer.write(struct.pack("<3i", 20240520, 1, 63) + b[12:])' > "$work/two.bin"
+two=("${run[@]}") two[4]=$work/two.bin
+codes 3 "${two[@]}" > "$work/out" 2> "$work/err"
+same_codes "more ranks than samples" 2 3
+grep -q "more ranks than samples.*2 samples.*one a rank: 3" "$work/err" && [ "$(grep -c 'error:' "$work/err")" = 1 ] && ok "in one message" || { cat "$work/err"; not_ok "in one message"; }
+# Each rank in a folder of its own: rank 0 alone, or rank 1 alone, finds a checkpoint under --out.
+for who in 0 1; do
+    mkdir -p "$work/disk0" "$work/disk1"
+    cp -r "$work/one" "$work/disk$who/out"
+    codes 2 bash -c 'cd "$0/disk$OMPI_COMM_WORLD_RANK" && exec "$@"' "$work" "$(realpath "$train_gpt")" "${toy[@]}" --out out > "$work/out" 2> "$work/err"
+    same_codes "a checkpoint that rank $who alone sees" 2 2
+    grep -qE "rank 1: .*(is not visible here|holds other checkpoints here than on rank 0)" "$work/err" && [ "$(grep -c 'error:' "$work/err")" = 1 ] \
+        && [ "$(state "$work/disk$who/out")" = "$final" ] && ok "in one message, and it is left alone" || { cat "$work/err"; not_ok "in one message, and it is left alone"; }
+    rm -rf "$work/disk0" "$work/disk1"
+done
 head -c 3001 "$work/d_train_000000.bin" > "$work/cut.bin"
 start=$SECONDS
 codes 3 bash -c "$(differ "--data $work/cut.bin")" _ "${run[@]}" > "$work/out" 2> "$work/err"
