@@ -32,7 +32,8 @@ static Exit train(const Options& options, World& world) {
     // All memory of the run.
     const StreamOwner<Stream> stream;
     Memory<Stream> memory{stream.get()};
-    Shards<Elem, Stream> shards(param_layout(run.cfg), shards_config(opt), *world.dp, memory);
+    Comm& dp = world_dp(world, stream.get());
+    Shards<Elem, Stream> shards(param_layout(run.cfg), shards_config(opt), dp, memory);
     auto gpt =
         gpt_create<Elem>(run.cfg, opt.micro_batch, opt.seq_len, opt.recompute, false, memory);
     Samples<Elem, Stream> samples(run, memory);
@@ -119,7 +120,8 @@ int main(int argc, char** argv) {
             case Command::Verify:
                 return verify_run(opt, world);
             case Command::SelftestComm:
-                return selftest_comm(world, size_t(opt.max_mb) << 20), Exit::Done;
+                selftest_comm(world, size_t(opt.max_mb) << 20, opt.device == Device::Cuda);
+                return Exit::Done;
         }
         return Exit::Usage;
     });

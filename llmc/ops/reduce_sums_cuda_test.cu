@@ -126,3 +126,15 @@ TEST(reduce_sums_cuda, a_rank_has_its_share_of_the_range) {
                 EXPECT_EQ(bad, std::abs(value) == full / ranks);
             }
 }
+
+TEST(reduce_sums_cuda, float_accumulation_has_the_bits_of_the_cpu) {
+    for (size_t n : {1, 255, 257, 1025})
+        for (size_t shift : {0, 1}) {
+            Floats acc = wide_range(n, "acc"), x = wide_range(n, "x");
+            Device<float> gacc(acc, shift), gx(x, shift);
+            accumulate_float(gacc, gx, n, kCuda);
+            accumulate_float(acc.data(), x.data(), n, kCpu);
+            EXPECT_TRUE(same_bits(gacc.host(), acc)) << n;
+            EXPECT_TRUE(same_bits(gx.host(), Floats(n, 0.f))) << n;
+        }
+}

@@ -196,3 +196,27 @@ TEST(accumulate_fixed, rounds_ties_to_even_and_flags_what_does_not_fit) {
     }
     EXPECT_EQ(bad, 1);
 }
+
+TEST(accumulate_float, adds_and_clears) {
+    for (size_t n : {1, 7, 1001}) {
+        const Buffer a = random_buffer(n, "a"), b = random_buffer(n, "b");
+        Buffer acc = a, x = b;
+        accumulate_float(acc, x, n, CpuStream{});
+        for (size_t i = 0; i < n; i++) EXPECT_EQ(acc[i], a[i] + b[i]) << i;
+        EXPECT_TRUE(x == Buffer(n));
+    }
+}
+
+TEST(fixed_check, sees_what_the_sum_of_so_many_ranks_could_not_hold) {
+    for (int ranks : {1, 2, 3, 8, 1000}) {
+        const int64_t full = (int64_t(1) << 62) / ranks;
+        for (int64_t value : {int64_t(0), full - 1, 1 - full, full, -full, INT64_MAX, INT64_MIN})
+            for (size_t at : {0, 8, 18}) {
+                std::vector<int64_t> acc(19, 5);
+                acc[at] = value;
+                int bad = 0;
+                fixed_check(acc.data(), ranks, &bad, acc.size(), CpuStream{});
+                EXPECT_EQ(bad, value >= full || value <= -full) << ranks << " ranks, " << value;
+            }
+    }
+}

@@ -7,6 +7,11 @@
 //   comm_self    the world of one rank                                          comm_self.cpp
 //   CommShared   ranks of one host, through memory they share                   comm_shared.h
 //   CommMpi      ranks anywhere, by the collectives of the MPI library          comm_mpi.h
+//   CommNccl     GPUs anywhere, by NCCL                                         comm_nccl.h
+//
+// The first three work on host memory, and a call returns when its work is done. CommNccl works on
+// memory of GPUs: a call is queued on stream(), in order, and returns at once; comm_queue.h puts it
+// in order with the stream that computes.
 //
 // Each collective is written down before it starts and when it has ended (comm_record.h): the
 // watchdog names the last one, the timeline draws them all, tests count the bytes.
@@ -17,6 +22,7 @@
 #include <functional>
 #include <memory>
 
+#include "llmc/core/backend.h"
 #include "llmc/core/dtype.h"
 #include "llmc/parallel/comm_record.h"
 
@@ -40,6 +46,9 @@ class Comm {
     virtual ~Comm() = default;
     virtual int rank() const = 0;
     virtual int size() const = 0;
+    virtual CudaStream stream() const { return {}; }  // of a communicator of GPUs
+    // Throws PeerFailed where what has been received since may be garbage, because a rank is gone.
+    virtual void check_alive() {}
 
     // `what` says in records and messages what is being sent; a literal, since it is kept.
 
@@ -53,9 +62,12 @@ class Comm {
     void all_gather(void* all, const void* mine, Slices s, Dtype t, const char* what = "");
     // Shows every rank all ranks' values of its own slice, piece by piece, in the order of ranks for
     // each piece: take(values, first, count), first counted from the slice's start. What take is
-    // shown is a copy that it may change, but for the rank's own, which lie in `all`.
+    // shown is a copy that it may change, but for the rank's own, which lie in `all`. A communicator
+    // of GPUs puts the copies into `room`, (size() - 1) * s.each elements, and take queues its work
+    // on stream(); others bring their own.
     using Take = std::function<void(void* values, size_t first, size_t count)>;
-    void scatter(void* all, Slices s, Dtype t, const Take& take, const char* what = "");
+    void scatter(void* all, Slices s, Dtype t, const Take& take, const char* what = "",
+                 void* room = nullptr);
     // data (n) = root's data (n).
     void broadcast(void* data, size_t n, Dtype t, int root, const char* what = "");
     // From one rank to another; a send may wait until the receiver takes the data.
@@ -84,10 +96,11 @@ class Comm {
     }
     template <class Elem>
     void scatter(Elem* all, Slices s, std::function<void(Elem*, size_t, size_t)> take,
-                 const char* what = "") {
+                 const char* what = "", void* room = nullptr) {
         scatter(
             static_cast<void*>(all), s, comm_dtype<Elem>(),
-            [&](void* x, size_t first, size_t n) { take(static_cast<Elem*>(x), first, n); }, what);
+            [&](void* x, size_t first, size_t n) { take(static_cast<Elem*>(x), first, n); }, what,
+            room);
     }
     template <class Elem>
     void broadcast(Elem* data, size_t n, int root, const char* what = "") {
@@ -111,7 +124,7 @@ class Comm {
     virtual void do_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) = 0;
     virtual void do_reduce_scatter(void* mine, const void* all, Slices s, Dtype t, ReduceOp op) = 0;
     virtual void do_all_gather(void* all, const void* mine, Slices s, Dtype t) = 0;
-    virtual void do_scatter(void* all, Slices s, Dtype t, const Take& take) = 0;
+    virtual void do_scatter(void* all, Slices s, Dtype t, const Take& take, void* room) = 0;
     virtual void do_broadcast(void* data, size_t n, Dtype t, int root) = 0;
     virtual void do_send(const void* data, size_t n, Dtype t, int to) = 0;
     virtual void do_recv(void* data, size_t n, Dtype t, int from) = 0;

@@ -42,13 +42,13 @@ class CommMpi final : public Comm {
         MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
         MPI_CHECK(MPI_Comm_rank(comm_, &rank_));
         MPI_CHECK(MPI_Comm_size(comm_, &size_));
-        MPI_CHECK(MPI_Type_contiguous(2, MPI_BYTE, &bf16_));
-        MPI_CHECK(MPI_Type_commit(&bf16_));
+        MPI_CHECK(MPI_Type_contiguous(2, MPI_BYTE, &bits16_));
+        MPI_CHECK(MPI_Type_commit(&bits16_));
         MPI_CHECK(MPI_Op_create(add_bf16, 1, &bf16_sum_));
     }
     ~CommMpi() override {
         MPI_Op_free(&bf16_sum_);
-        MPI_Type_free(&bf16_);
+        MPI_Type_free(&bits16_);
         MPI_Comm_free(&comm_);
     }
     int rank() const override { return rank_; }
@@ -75,7 +75,7 @@ class CommMpi final : public Comm {
         MPI_CHECK(MPI_Allgatherv(MPI_IN_PLACE, 0, type(t), all, c.counts.data(), c.begins.data(),
                                  type(t), comm_));
     }
-    void do_scatter(void* all, Slices s, Dtype t, const Take& take) override {
+    void do_scatter(void* all, Slices s, Dtype t, const Take& take, void*) override {
         const Counts c = counts(s);
         const int mine = c.counts[size_t(rank_)];
         const size_t bytes = size_t(mine) * dtype_bytes(t);
@@ -138,13 +138,15 @@ class CommMpi final : public Comm {
             case Dtype::I64:
                 return MPI_INT64_T;
             case Dtype::BF16:
-                return bf16_;
+            case Dtype::F16:
+                return bits16_;
             default:
                 fail(Exit::Usage, "no collective of this type", dtype_name(t));
         }
     }
     MPI_Op operation(Dtype t, ReduceOp op) const {
-        CHECK(t != Dtype::BF16 || op == ReduceOp::Sum, Exit::Usage, "only sums of bf16");
+        CHECK(t != Dtype::F16 && (t != Dtype::BF16 || op == ReduceOp::Sum), Exit::Usage,
+              "no such reduction", dtype_name(t), "sums of bf16, none of fp16");
         return t == Dtype::BF16      ? bf16_sum_
                : op == ReduceOp::Sum ? MPI_SUM
                : op == ReduceOp::Max ? MPI_MAX
@@ -152,7 +154,7 @@ class CommMpi final : public Comm {
     }
 
     MPI_Comm comm_;
-    MPI_Datatype bf16_;
+    MPI_Datatype bits16_;
     MPI_Op bf16_sum_;
     int rank_ = 0, size_ = 1;
 };
@@ -203,7 +205,7 @@ std::unique_ptr<MpiSession> MpiSession::start() {
 MpiSession::~MpiSession() {
     if (abandoned) return;
     for (MPI_Win& window : handles_->windows) MPI_Win_free(&window);
-    MPI_Comm_free(&handles_->host);
+    if (handles_->host != MPI_COMM_NULL) MPI_Comm_free(&handles_->host);  // null: start() failed
     MPI_Finalize();
 }
 

@@ -6,7 +6,7 @@
 #include "llmc/parallel/timeline.h"
 
 CommQueue::CommQueue(bool overlap) {
-    if (overlap) thread_ = std::thread([this] { run(); });
+    if (overlap) thread_ = std::thread([this] { serve(); });
 }
 
 CommQueue::~CommQueue() {
@@ -20,7 +20,7 @@ CommQueue::~CommQueue() {
     thread_.join();
 }
 
-void CommQueue::run() {
+void CommQueue::serve() {
     timeline_thread(1);
     omp_set_num_threads(1);  // of this thread: the cores belong to the one that computes
     std::unique_lock lock(mutex_);
@@ -48,10 +48,7 @@ void CommQueue::run() {
 
 int64_t CommQueue::submit(std::function<void()> work) {
     if (!thread_.joinable()) {
-        const double begin = comm_clock();
-        work();
-        const double seconds = comm_clock() - begin;
-        times_.busy += seconds, times_.exposed += seconds;
+        run(work);
         return 0;
     }
     const std::lock_guard lock(mutex_);
@@ -73,6 +70,15 @@ void CommQueue::wait(int64_t ticket) {
 
 void CommQueue::drain() {
     wait(submitted_);
+}
+
+void CommQueue::run(const std::function<void()>& work) {
+    drain();
+    const double begin = comm_clock();
+    work();
+    const double seconds = comm_clock() - begin;
+    const std::lock_guard lock(mutex_);
+    times_.busy += seconds, times_.exposed += seconds;
 }
 
 CommQueue::Times CommQueue::take_times() {

@@ -164,7 +164,7 @@ void CommShared::do_reduce_scatter(void* mine, const void* from, Slices s, Dtype
     }
 }
 
-void CommShared::do_scatter(void* data, Slices s, Dtype t, const Take& take) {
+void CommShared::do_scatter(void* data, Slices s, Dtype t, const Take& take, void*) {
     const Piece p = cut(s, t, size_);
     const char* all = static_cast<const char*>(data);
     for (size_t period = 0; period < p.pieces() + 1; period++) {

@@ -35,161 +35,208 @@ double expected(int ranks, size_t i, ReduceOp op) {
     return op == ReduceOp::Sum ? sum : op == ReduceOp::Max ? most : least;
 }
 
+// The stream on which a communicator's memory is worked on.
+template <class Stream>
+Stream stream_of(Comm& comm) {
+    if constexpr (std::is_same_v<Stream, CudaStream>)
+        return comm.stream();
+    else
+        return {};
+}
+
 // What every test of a collective needs: n values of each rank, between guards that must not
-// change.
-template <class T>
-struct Field {
-    static constexpr size_t kGuard = 16;
-    std::vector<T> all;
-    size_t n;
-    explicit Field(int rank, size_t n) : all(n + 2 * kGuard), n(n) {
-        for (size_t i = 0; i < all.size(); i++) all[i] = value<T>(1000, i);
-        for (size_t i = 0; i < n; i++) data()[i] = value<T>(rank, i);
+// change, in memory of the communicator's backend.
+template <class T, class Stream>
+class Field {
+  public:
+    Field(Comm& comm, int rank, size_t n)
+        : s_(stream_of<Stream>(comm)),
+          n_(n),
+          base_(static_cast<T*>(memory_alloc(bytes(), "selftest", s_))) {
+        std::vector<T> all(n_ + 2 * kGuard);
+        for (size_t i = 0; i < all.size(); i++) all[i] = value<T>(kNobody, i);
+        for (size_t i = 0; i < n; i++) all[kGuard + i] = value<T>(rank, i);
+        memory_from_host(base_, all.data(), bytes(), s_);
     }
-    T* data() { return all.data() + kGuard; }
-    bool guarded() const {
-        for (size_t i = 0; i < kGuard; i++) {
-            const size_t j = all.size() - 1 - i;
-            if (plain(all[i]) != plain(value<T>(1000, i)) ||
-                plain(all[j]) != plain(value<T>(1000, j)))
-                return false;
-        }
+    ~Field() { memory_free(base_, bytes(), s_); }
+    Field(const Field&) = delete;
+    Field& operator=(const Field&) = delete;
+
+    T* data() { return base_ + kGuard; }
+    // Are the values from `first` on those of expected(i), i = 0 .. count, and the guards
+    // untouched?
+    template <class Expected>
+    bool holds(size_t first, size_t count, Expected expected) const {
+        std::vector<T> all(n_ + 2 * kGuard);
+        memory_to_host(all.data(), base_, bytes(), s_);
+        for (size_t i = 0; i < count; i++)
+            if (plain(all[kGuard + first + i]) != expected(i)) return false;
+        for (size_t i = 0; i < kGuard; i++)
+            for (size_t at : {i, all.size() - 1 - i})
+                if (plain(all[at]) != plain(value<T>(kNobody, at))) return false;
         return true;
     }
+
+  private:
+    static constexpr size_t kGuard = 16;
+    static constexpr int kNobody = 1000;
+    size_t bytes() const { return (n_ + 2 * kGuard) * sizeof(T); }
+    Stream s_;
+    size_t n_;
+    T* base_;
 };
 
 template <class T>
-bool check_all_reduce(Comm& comm, size_t n, ReduceOp op) {
-    Field<T> f(comm.rank(), n);
-    comm.all_reduce(f.data(), n, op);
-    for (size_t i = 0; i < n; i++)
-        if (plain(f.data()[i]) != expected(comm.size(), i, op)) return false;
-    return f.guarded();
+auto values_of(int rank, size_t first = 0) {
+    return [=](size_t i) { return plain(value<T>(rank, first + i)); };
 }
 
-template <class T>
-bool check_slices(Comm& comm, Slices s) {
+template <class T, class Stream>
+bool check_all_reduce(Comm& comm, size_t n, ReduceOp op) {
+    Field<T, Stream> f(comm, comm.rank(), n);
+    comm.all_reduce(f.data(), n, op);
+    return f.holds(0, n, [&](size_t i) { return expected(comm.size(), i, op); });
+}
+
+template <class T, class Stream>
+bool check_reduce_scatter(Comm& comm, Slices s) {
     const int rank = comm.rank();
     const size_t first = s.begin(rank), mine = s.count(rank);
-    const auto sums_right = [&](const T* x) {
-        for (size_t i = 0; i < mine; i++)
-            if (plain(x[i]) != expected(comm.size(), first + i, ReduceOp::Sum)) return false;
-        return true;
-    };
-    // Reduce-scatter, to another place and in place.
-    Field<T> all(rank, s.n), part(rank, mine);
+    const auto sums = [&](size_t i) { return expected(comm.size(), first + i, ReduceOp::Sum); };
+    // To another place and in place.
+    Field<T, Stream> all(comm, rank, s.n), part(comm, rank, mine);
     comm.reduce_scatter(part.data(), all.data(), s);
-    bool ok = sums_right(part.data()) && part.guarded();
+    const bool apart = part.holds(0, mine, sums);
     comm.reduce_scatter(all.data() + first, all.data(), s);
-    ok = ok && sums_right(all.data() + first) && all.guarded();
+    return apart && all.holds(first, mine, sums);
+}
 
-    // Scatter: every rank's values, in the order of ranks.
-    Field<T> from(rank, s.n);
+// Every rank's values, in the order of ranks.
+template <class T, class Stream>
+bool check_scatter(Comm& comm, Slices s) {
+    const int rank = comm.rank();
+    const size_t mine = s.count(rank);
+    Field<T, Stream> from(comm, rank, s.n), room(comm, rank, s.each * size_t(comm.size()));
     std::vector<int> next(mine, 0);
-    comm.scatter<T>(from.data(), s, [&](T* values, size_t at, size_t count) {
+    bool ok = true;
+    const auto take = [&](T* values, size_t at, size_t count) {
+        std::vector<T> seen(count);
+        memory_to_host(seen.data(), values, count * sizeof(T), stream_of<Stream>(comm));
         for (size_t i = 0; i < count; i++) {
             const int r = next[at + i]++;
-            ok = ok && plain(values[i]) == plain(value<T>(r, first + at + i));
+            ok = ok && plain(seen[i]) == plain(value<T>(r, s.begin(rank) + at + i));
         }
-    });
-    for (int r : next) ok = ok && r == comm.size();
+    };
+    comm.scatter<T>(from.data(), s, take, "", room.data());
+    for (int seen : next) ok = ok && seen == comm.size();
+    return ok && from.holds(0, s.n, values_of<T>(rank)) && room.holds(0, 0, values_of<T>(0));
+}
 
-    // All-gather, from another place and in place: slice r holds rank r's values.
+template <class T, class Stream>
+bool check_all_gather(Comm& comm, Slices s) {
+    const int rank = comm.rank();
+    const size_t mine = s.count(rank);
+    bool ok = true;
     for (bool in_place : {false, true}) {
-        Field<T> to(1000, s.n), own(rank, s.n);
-        T* place = in_place ? to.data() + first : own.data() + first;
-        if (in_place) std::copy_n(own.data() + first, mine, place);
-        comm.all_gather(to.data(), place, s);
+        Field<T, Stream> part(comm, rank, mine), to(comm, 1000 + rank, s.n);
+        T* place = to.data() + s.begin(rank);
+        std::vector<T> own(mine);
+        for (size_t i = 0; i < mine; i++) own[i] = value<T>(rank, i);
+        if (in_place)
+            memory_from_host(place, own.data(), mine * sizeof(T), stream_of<Stream>(comm));
+        comm.all_gather(to.data(), in_place ? place : part.data(), s);
         for (int r = 0; r < comm.size(); r++)
-            for (size_t i = s.begin(r); i < s.begin(r) + s.count(r); i++)
-                ok = ok && plain(to.data()[i]) == plain(value<T>(r, i));
-        ok = ok && to.guarded();
+            ok = ok && to.holds(s.begin(r), s.count(r), values_of<T>(r));
     }
     return ok;
 }
 
-template <class T>
+template <class T, class Stream>
 bool check_broadcast(Comm& comm, size_t n, int root) {
-    Field<T> f(comm.rank(), n);
+    Field<T, Stream> f(comm, comm.rank(), n);
     comm.broadcast(f.data(), n, root);
-    for (size_t i = 0; i < n; i++)
-        if (plain(f.data()[i]) != plain(value<T>(root, i))) return false;
-    return f.guarded();
+    return f.holds(0, n, values_of<T>(root));
 }
 
 // Around a ring: even ranks send first.
-template <class T>
+template <class T, class Stream>
 bool check_send(Comm& comm, size_t n) {
     const int ranks = comm.size(), next = (comm.rank() + 1) % ranks;
     const int before = (comm.rank() + ranks - 1) % ranks;
     if (ranks == 1) return true;
-    Field<T> mine(comm.rank(), n), got(1000, n);
+    Field<T, Stream> mine(comm, comm.rank(), n), got(comm, 1000, n);
     if (comm.rank() % 2 == 0) comm.send(mine.data(), n, next);
     comm.recv(got.data(), n, before);
     if (comm.rank() % 2 == 1) comm.send(mine.data(), n, next);
-    for (size_t i = 0; i < n; i++)
-        if (plain(got.data()[i]) != plain(value<T>(before, i))) return false;
-    return got.guarded();
+    return got.holds(0, n, values_of<T>(before));
 }
 
-void agree_ok(Comm& comm, bool ok, const char* what, const char* type, size_t n) {
+// `host` works on host memory and has the same ranks.
+void agree_ok(Comm& host, bool ok, const char* what, const char* type, size_t n) {
     int32_t all = ok;
-    comm.all_reduce(&all, 1, ReduceOp::Min);
+    host.all_reduce(&all, 1, ReduceOp::Min);
     CHECK(all, Exit::Damaged, str("selftest: wrong values from ", what), str(type, ", ", n));
 }
 
-template <class T>
-void check_type(Comm& comm, const char* type) {
+template <class T, class Stream>
+void check_type(Comm& comm, Comm& host, const char* type) {
     const size_t ranks = size_t(comm.size()), piece = CommShared::kPiece / sizeof(T);
     for (size_t n : {size_t(1), size_t(63), size_t(5000), piece + 1, 3 * piece + 77}) {
-        agree_ok(comm, check_all_reduce<T>(comm, n, ReduceOp::Sum), "all-reduce", type, n);
+        const auto agree = [&](bool ok, const char* what) { agree_ok(host, ok, what, type, n); };
+        agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Sum), "all-reduce");
         if constexpr (!std::is_same_v<T, bf16>) {
-            agree_ok(comm, check_all_reduce<T>(comm, n, ReduceOp::Max), "all-reduce", type, n);
-            agree_ok(comm, check_all_reduce<T>(comm, n, ReduceOp::Min), "all-reduce", type, n);
+            agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Max), "all-reduce");
+            agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Min), "all-reduce");
         }
         // Full slices, a short last one, and ranks without any.
-        for (size_t each : {(n + ranks - 1) / ranks, n, n / ranks + 1})
-            if (each * ranks >= n)
-                agree_ok(comm, check_slices<T>(comm, {n, each}), "slices", type, n);
+        for (size_t each : {(n + ranks - 1) / ranks, n, n / ranks + 1}) {
+            const Slices s{n, each};
+            if (each * ranks < n) continue;
+            agree(check_reduce_scatter<T, Stream>(comm, s), "reduce-scatter");
+            agree(check_scatter<T, Stream>(comm, s), "scatter");
+            agree(check_all_gather<T, Stream>(comm, s), "all-gather");
+        }
         for (int root = 0; root < comm.size(); root += std::max(1, comm.size() - 1))
-            agree_ok(comm, check_broadcast<T>(comm, n, root), "broadcast", type, n);
-        agree_ok(comm, check_send<T>(comm, n), "send and receive", type, n);
+            agree(check_broadcast<T, Stream>(comm, n, root), "broadcast");
+        agree(check_send<T, Stream>(comm, n), "send and receive");
     }
 }
 
+template <class Stream>
+void check_types(Comm& comm, Comm& host) {
+    check_type<float, Stream>(comm, host, "fp32");
+    check_type<bf16, Stream>(comm, host, "bf16");
+    check_type<double, Stream>(comm, host, "fp64");
+    check_type<int32_t, Stream>(comm, host, "int32");
+    check_type<int64_t, Stream>(comm, host, "int64");
+}
+
 // The best of a few times, on the slowest rank.
-template <class Work>
-double best_time(Comm& comm, size_t bytes, Work work) {
+template <class Stream, class Work>
+double best_time(Comm& comm, Comm& host, size_t bytes, Work work) {
     const int repeats = bytes > (4 << 20) ? 3 : bytes > (64 << 10) ? 20 : 200;
     double best = 1e9;
     for (int trial = 0; trial < 5; trial++) {
         comm.barrier();
         const double begin = comm_clock();
         for (int i = 0; i < repeats; i++) work();
+        stream_sync(stream_of<Stream>(comm));
         double seconds = (comm_clock() - begin) / repeats;
-        comm.all_reduce(&seconds, 1, ReduceOp::Max);
+        host.all_reduce(&seconds, 1, ReduceOp::Max);
         best = std::min(best, seconds);
     }
     return best;
 }
 
-}  // namespace
-
-void comm_check(Comm& comm) {
-    check_type<float>(comm, "fp32");
-    check_type<bf16>(comm, "bf16");
-    check_type<double>(comm, "fp64");
-    check_type<int32_t>(comm, "int32");
-    check_type<int64_t>(comm, "int64");
-}
-
-std::vector<CommSpeed> comm_speed(Comm& comm, size_t bytes) {
+template <class Stream>
+std::vector<CommSpeed> speeds(Comm& comm, Comm& host, size_t bytes) {
     const size_t n = std::max<size_t>(bytes / sizeof(float), 1), ranks = size_t(comm.size());
     const Slices s{n, (n + ranks - 1) / ranks};
-    std::vector<float> x(n), part(s.each);
+    Field<float, Stream> x(comm, comm.rank(), n), part(comm, comm.rank(), s.each);
     const double share = double(ranks - 1) / double(ranks);
     const auto row = [&](const char* kind, double factor, auto work) {
-        return CommSpeed{kind, n * sizeof(float), best_time(comm, bytes, work), factor};
+        return CommSpeed{kind, n * sizeof(float), best_time<Stream>(comm, host, bytes, work),
+                         factor};
     };
     return {row("all-reduce", 2 * share, [&] { comm.all_reduce(x.data(), n); }),
             row("reduce-scatter", share, [&] { comm.reduce_scatter(part.data(), x.data(), s); }),
@@ -197,28 +244,42 @@ std::vector<CommSpeed> comm_speed(Comm& comm, size_t bytes) {
             row("broadcast", 1, [&] { comm.broadcast(x.data(), n, 0); })};
 }
 
-void selftest_comm(World& world, size_t max_bytes) {
-    Comm& comm = *world.dp;
-    comm_check(comm);
-    if (world.library) comm_check(*world.library);
-    const bool speaks = world.rank == 0;
-    if (speaks)
-        std::printf("ranks: %s\nvalues: right, for every collective and type\n\n",
-                    world_text(world).c_str());
-    if (world.size == 1 || max_bytes == 0) return;
-    if (speaks)
+}  // namespace
+
+void comm_check(Comm& comm) {
+    check_types<CpuStream>(comm, comm);
+}
+std::vector<CommSpeed> comm_speed(Comm& comm, size_t bytes) {
+    return speeds<CpuStream>(comm, comm, bytes);
+}
+
+static void speeds_print(World& world, size_t max_bytes, bool gpus) {
+    if (world.rank == 0)
         std::printf("%-24s %12s %12s %11s %11s\n", "collective", "bytes", "us", "alg GB/s",
                     "bus GB/s");
     for (size_t bytes = 4; bytes <= max_bytes; bytes *= 16) {
-        std::vector<CommSpeed> rows = comm_speed(comm, bytes);
-        if (world.library) {
+        std::vector<CommSpeed> rows;
+        FOR_CUDA(if (gpus) rows = speeds<CudaStream>(*world.gpus, *world.dp, bytes);)
+        if (!gpus) rows = comm_speed(*world.dp, bytes);
+        if (world.library && !gpus) {
             rows.push_back(comm_speed(*world.library, bytes)[0]);
             rows.back().kind = "all-reduce, the library's";
         }
         for (const CommSpeed& r : rows)
-            if (speaks)
+            if (world.rank == 0)
                 std::printf("%-24s %12zu %12.1f %11.3f %11.3f\n", r.kind, r.bytes, 1e6 * r.seconds,
                             1e-9 * double(r.bytes) / r.seconds,
                             1e-9 * double(r.bytes) * r.bus_factor / r.seconds);
     }
+}
+
+void selftest_comm(World& world, size_t max_bytes, [[maybe_unused]] bool gpus) {
+    gpus = gpus && world.size > 1;
+    comm_check(*world.dp);
+    if (world.library) comm_check(*world.library);
+    FOR_CUDA(if (gpus) check_types<CudaStream>(world_dp(world, CudaStream{}), *world.dp);)
+    if (world.rank == 0)
+        std::printf("ranks: %s\nvalues: right, for every collective and type%s\n\n",
+                    world_text(world).c_str(), gpus ? ", in host memory and between GPUs" : "");
+    if (world.size > 1 && max_bytes > 0) speeds_print(world, max_bytes, gpus);
 }

@@ -5,6 +5,10 @@
 #include "llmc/core/rng.h"
 #include "llmc/ops/cast.h"
 
+static Dtype wire_dtype(Wire wire) {
+    return wire == Wire::Bf16 ? Dtype::BF16 : Dtype::F16;
+}
+
 // Elements converted from fixed point at a time: 1 MiB of floats stays in a
 // CPU's cache; a GPU wants few launches, and 32 MiB more do not matter to it.
 template <class Stream>
@@ -17,12 +21,21 @@ void fixed_sum_all_reduce(FixedSum* total, Comm& comm) {
 
 Slicing shards_slicing(const ParamLayout& layout, const ShardsConfig& config, int ranks) {
     const bool within_blocks = config.zero >= 2 && ranks > 1;
-    // What is sent: fixed point where whole sums meet, else fp32.
-    const int width = shards_fixed_point(config) && !within_blocks ? 8 : 4;
+    // What is sent: fixed point where whole sums meet, else fp32, or half of that.
+    const int width = shards_fixed_point(config) && !within_blocks ? 8
+                      : config.wire == Wire::Fp32                  ? 4
+                                                                   : 2;
     return slicing(layout, ranks, within_blocks, config.bucket_bytes, width);
 }
 
 // ---- what is allocated
+static CommQueue queue_for(CpuStream, bool overlap, Comm&) {
+    return CommQueue(overlap);
+}
+FOR_CUDA(static StreamQueue queue_for(CudaStream s, bool overlap, Comm& dp) {
+    return StreamQueue(overlap, s, dp.stream());
+})
+
 template <class Elem, class Stream>
 Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& config, Comm& dp,
                              Memory<Stream>& memory)
@@ -30,9 +43,7 @@ Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& conf
       config_(config),
       dp_(dp),
       stream_(memory.stream()),
-      // A CUDA stream has an order of its own, which a second thread would not
-      // keep.
-      queue_(config.overlap && dp.size() > 1 && kStateOnHost && !config.inference) {
+      queue_(queue_for(stream_, config.overlap && dp.size() > 1 && !config.inference, dp)) {
     if (config_.inference) config_.zero = 0;
     slicing_ = shards_slicing(layout_, config_, dp.size());
     owned_ = owned_ranges(slicing_, dp.rank());
@@ -41,7 +52,7 @@ Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& conf
     params_ = memory.template get<Elem>("parameters", "weights", size_if(params_sliced()));
     if (params_sliced()) gathered_create(memory);
     state_create(memory);
-    if (!config.inference) gradients_create(memory);
+    if (!config.inference) gradients_create(memory), wire_create(memory);
 }
 
 template <class Elem, class Stream>
@@ -98,6 +109,21 @@ void Shards<Elem, Stream>::gradients_create(Memory<Stream>& memory) {
                         blocks + embedding + layers};
 }
 
+// What gradients pass through on their way to their owners.
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::wire_create(Memory<Stream>& memory) {
+    if (!many()) return;
+    int64_t n = 0, each = 0;
+    for (const Bucket& b : slicing_.buckets) n = std::max(n, b.n), each = std::max(each, b.each);
+    if (wire_16()) {
+        wire_ = memory.template get<uint16_t>("workspace", "gradients in 16 bits", n);
+        most_ = memory.template get<int32_t>("workspace", "largest gradient", 1);
+    }
+    if (kStateOnHost || !(wire_16() || grads_sliced())) return;
+    room_ = memory.template get<char>("workspace", "gradients of other ranks",
+                                      each * (dp_.size() - 1) * (wire_16() ? 2 : 4));
+}
+
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::gathered_create(Memory<Stream>& memory) {
     const int64_t layer = largest_layer(layout_), embedding = layout_.blocks[0].size;
@@ -147,7 +173,6 @@ void Shards<Elem, Stream>::gather_block(int block) {
     Gathered& g = gathered_[place(block)];
     g.block = block;
     g.ticket = queue_.submit([this, block, to = g.data] {
-        stream_sync(stream_);
         for (const Bucket* b : buckets_of(block))
             dp_.all_gather(to + (b->first - layout_.blocks[block].offset), params_ + b->local,
                            b->slices(), "parameters of a block");
@@ -208,6 +233,7 @@ void Shards<Elem, Stream>::send_complete_buckets(int64_t first) {
 
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::send_bucket(const Bucket& bucket) {
+    if (wire_16()) return send_bucket_16(bucket);
     const char* what = "gradients";
     const auto send = [&](auto* all) {
         if (state_sliced())
@@ -216,7 +242,6 @@ void Shards<Elem, Stream>::send_bucket(const Bucket& bucket) {
         else
             dp_.all_reduce(all, size_t(bucket.n), ReduceOp::Sum, what);
     };
-    stream_sync(stream_);
     if (fixed_point())
         send(sums_ + bucket.first);
     else
@@ -224,28 +249,73 @@ void Shards<Elem, Stream>::send_bucket(const Bucket& bucket) {
 }
 
 // Every rank sends one micro-batch's gradient of a block to the owners, who add
-// all of them to their sums. What travels is fp32: half of what whole
+// all of them to their sums. What travels is fp32 or less: half of what whole
 // fixed-point sums would be.
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::send_block(int block) {
     float* grads = grad_places_[place(block)];
     grad_tickets_[place(block)] = queue_.submit([this, block, grads] {
         const ParamBlock& b = layout_.blocks[block];
-        stream_sync(stream_);
         for (const Bucket* bucket : buckets_of(block))
-            dp_.template scatter<float>(
-                grads + (bucket->first - b.offset), bucket->slices(),
-                [&](float* x, size_t first, size_t n) {
-                    const size_t to = size_t(bucket->local) + first;
-                    if (fixed_point())
-                        accumulate_fixed(sums_ + to, x, bad_, n, stream_);
-                    else
-                        accumulate_float(grads_ + to, x, n, stream_);
-                    stream_sync(stream_);
-                },
-                "gradients of a block");
-        memory_zero(grads, size_t(b.size) * sizeof(float), stream_);
+            send_block_bucket(*bucket, grads + (bucket->first - b.offset));
+        memory_zero(grads, size_t(b.size) * sizeof(float), queue_.stream());
     });
+}
+
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::send_block_bucket(const Bucket& bucket, float* grads) {
+    if (wire_16()) return wire_scatter(grads, bucket, grads_ + bucket.local, false);
+    const auto take = [&](float* x, size_t first, size_t n) {
+        const size_t to = size_t(bucket.local) + first;
+        if (fixed_point())
+            accumulate_fixed(sums_ + to, x, bad_, n, queue_.stream());
+        else
+            accumulate_float(grads_ + to, x, n, queue_.stream());
+    };
+    dp_.template scatter<float>(grads, bucket.slices(), take, "gradients of a block", room_);
+}
+
+// ---- 16 bits on the way
+// All ranks scale alike, by the largest of all.
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::wire_scale(const float* x, size_t n) {
+    if (config_.wire != Wire::Fp16) return;
+    memory_zero(most_, sizeof *most_, queue_.stream());
+    wire_most(most_, x, n, queue_.stream());
+    dp_.all_reduce(static_cast<void*>(most_), 1, Dtype::I32, ReduceOp::Max, "largest gradient");
+}
+
+// sum (this rank's slice) += what all ranks send of it, each rounded once. The sum may lie in
+// `all`, and then begins at zero: its addends are in the wire's format by then.
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::wire_scatter(const float* all, const Bucket& bucket, float* sum,
+                                        bool from_zero) {
+    const Wire wire = config_.wire;
+    const Stream s = queue_.stream();
+    wire_scale(all, size_t(bucket.n));
+    wire_pack(wire_, all, size_t(bucket.n), wire, most_, dp_.size(), s);
+    if (from_zero) memory_zero(sum, bucket.slices().count(dp_.rank()) * sizeof(float), s);
+    const auto take = [&](void* values, size_t first, size_t n) {
+        wire_add(sum + first, static_cast<uint16_t*>(values), n, wire, most_, dp_.size(), s);
+    };
+    dp_.scatter(wire_, bucket.slices(), wire_dtype(wire), take, "gradients in 16 bits", room_);
+}
+
+// The owner's sum takes the place of its addends; rounded, it is what everybody gets.
+template <class Elem, class Stream>
+void Shards<Elem, Stream>::send_bucket_16(const Bucket& bucket) {
+    const Slices slices = bucket.slices();
+    const size_t begin = slices.begin(dp_.rank()), n = slices.count(dp_.rank());
+    const Stream s = queue_.stream();
+    float *all = grads_ + bucket.first, *mine = all + begin;
+    wire_scatter(all, bucket, mine, true);
+    wire_pack(wire_ + begin, mine, n, config_.wire, most_, dp_.size(), s);
+    if (state_sliced()) {
+        wire_unpack(mine, wire_ + begin, n, config_.wire, most_, dp_.size(), s);
+    } else {
+        dp_.all_gather(wire_, wire_ + begin, slices, wire_dtype(config_.wire), "sums in 16 bits");
+        wire_unpack(all, wire_, size_t(bucket.n), config_.wire, most_, dp_.size(), s);
+    }
 }
 
 // ---- once a step
@@ -275,10 +345,11 @@ void Shards<Elem, Stream>::clip(double most, FixedSum* loss) {
                            stream_);
         }
     }
-    stream_sync(stream_);
-    fixed_sum_all_reduce(square_sum_, dp_);
-    fixed_sum_all_reduce(loss, dp_);
-    dp_.all_reduce(static_cast<void*>(bad_), 1, Dtype::I32, ReduceOp::Max, "range flag");
+    queue_.run([&] {
+        fixed_sum_all_reduce(square_sum_, dp_);
+        fixed_sum_all_reduce(loss, dp_);
+        dp_.all_reduce(static_cast<void*>(bad_), 1, Dtype::I32, ReduceOp::Max, "range flag");
+    });
     gradient_clip(grad_scale_, norm_, square_sum_, loss, bad_, most, stream_);
 }
 
@@ -291,6 +362,7 @@ template <class Elem, class Stream>
 float Shards<Elem, Stream>::norm() {
     float norm = 0;
     memory_to_host(&norm, norm_, sizeof norm, stream_);
+    dp_.check_alive();
     return norm;
 }
 
@@ -333,14 +405,12 @@ template <class Elem, class Stream>
 void Shards<Elem, Stream>::gather() {
     for (Gathered& g : gathered_) g.block = -1;
     if (!state_sliced() || params_sliced()) return;
-    queue_.submit([this] {
-        stream_sync(stream_);
+    queue_.run([this] {
         for (const Bucket& b : slicing_.buckets) {
             Elem* all = params_ + b.first;
             dp_.all_gather(all, all + b.slices().begin(dp_.rank()), b.slices(), "parameters");
         }
     });
-    queue_.drain();
 }
 
 // ---- the state in host memory

@@ -17,12 +17,19 @@
 // clang-format on
 //
 // Communication of gradients runs behind backward (comm_queue.h), bucket by bucket, each as soon as
-// its gradients are complete; stage 3 gathers the next block while this one computes.
+// its gradients are complete; stage 3 gathers the next block while this one computes. On the CPU it
+// has a thread of its own, on a GPU a stream.
 //
 // Reduction::Canonical gives the same bits for every number of ranks and every order of
 // micro-batches: each micro-batch's gradient becomes fixed point and is added as integers
 // (llmc/ops/reduce_sums.h). A step of a single micro-batch has nothing to add and stays in fp32.
 // Reduction::Fast adds in fp32, in whatever order.
+//
+// Wire::Bf16 and Fp16, in fast mode only, halve what is sent: every rank rounds what it sends to 16
+// bits once (llmc/ops/wire.h), the owner of a slice adds what it receives, its own part rounded
+// alike, in fp32 and in the order of ranks. In stages 0 and 1 a rank sends its sum of a step, and the
+// total is rounded once more, so that it can be shown to all ranks in 16 bits and is the same number
+// in both stages; in stages 2 and 3 it sends each micro-batch's gradient.
 //
 // On CUDA a model in bf16 has its parameters twice: fp32 masters, which the optimizer updates, and
 // their rounded copy, which the layers read. Gradients are fp32 everywhere.
@@ -38,6 +45,7 @@
 #include "llmc/ops/adamw.h"
 #include "llmc/ops/clip.h"
 #include "llmc/ops/reduce_sums.h"
+#include "llmc/ops/wire.h"
 #include "llmc/parallel/comm.h"
 #include "llmc/parallel/comm_queue.h"
 #include "llmc/parallel/slicing.h"
@@ -47,6 +55,7 @@ enum class Reduction { Canonical, Fast };
 struct ShardsConfig {
     int zero = 0;
     Reduction reduction = Reduction::Canonical;
+    Wire wire = Wire::Fp32;
     int64_t micro_batches = 1;  // of one optimizer step, over all ranks, a multiple of these
     double bucket_bytes = 25e6;
     bool overlap = true;     // communicate behind backward
@@ -81,6 +90,7 @@ void fixed_sum_all_reduce(FixedSum* total, Comm& comm);
 template <class Elem, class Stream>
 class Shards {
   public:
+    // dp works where the stream's memory lies (world_dp in llmc/parallel/world.h).
     Shards(const ParamLayout& layout, const ShardsConfig& config, Comm& dp, Memory<Stream>& memory);
     Shards(const Shards&) = delete;
     Shards& operator=(const Shards&) = delete;
@@ -133,6 +143,7 @@ class Shards {
 
   private:
     static constexpr bool kStateOnHost = std::is_same_v<Stream, CpuStream>;
+    using Queue = std::conditional_t<kStateOnHost, CommQueue, StreamQueue>;
     static constexpr bool kHasMasters = !std::is_same_v<Elem, float>;
 
     // What is sliced, and where an element of a slice then lies.
@@ -152,13 +163,19 @@ class Shards {
     bool host_masters_sliced() const { return kStateOnHost ? masters_sliced() : state_sliced(); }
 
     bool fixed_point() const;
+    bool wire_16() const { return config_.wire != Wire::Fp32; }
     void state_create(Memory<Stream>& memory);
     void gradients_create(Memory<Stream>& memory);
+    void wire_create(Memory<Stream>& memory);
     void gathered_create(Memory<Stream>& memory);
     std::vector<const Bucket*> buckets_of(int block) const;
     void send_complete_buckets(int64_t first);
     void send_bucket(const Bucket& bucket);
+    void send_bucket_16(const Bucket& bucket);
     void send_block(int block);
+    void send_block_bucket(const Bucket& bucket, float* grads);
+    void wire_scale(const float* x, size_t n);
+    void wire_scatter(const float* all, const Bucket& bucket, float* sum, bool from_zero);
     void gather_block(int block);
     void prefetch_after(int block);
     void params_from_masters(int64_t updates);
@@ -206,5 +223,8 @@ class Shards {
     int* bad_ = nullptr;              // (1)  an addend did not fit the fixed-point range
     FixedSum* square_sum_ = nullptr;  // (1)
     float *norm_ = nullptr, *grad_scale_ = nullptr;  // (1)
-    CommQueue queue_;                                // last: its thread uses the others
+    void* room_ = nullptr;                           // (others' slices)  received on a GPU
+    uint16_t* wire_ = nullptr;                       // (largest bucket)  as it is sent in 16 bits
+    int32_t* most_ = nullptr;                        // (1)  of what is sent: decides its scale
+    Queue queue_;                                    // last: its thread uses the others
 };

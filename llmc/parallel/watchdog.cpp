@@ -11,6 +11,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/parallel/comm_behind.h"
+#include "llmc/parallel/comm_nccl.h"
 
 constexpr double kStopped = 2;  // seconds between two looks that only a stopped process has
 constexpr double kFollow = 3;   // seconds in which a rank must notice by itself that another failed
@@ -67,6 +68,7 @@ void Watchdog::run() {
         before = now;
         update_status(now);
         look_for_the_dead();
+        FOR_CUDA(look_at_gpus();)
         follow_failed_rank(now);
         const CommRecord last = comm_last(), behind = comm_last_behind();
         double latest = std::max({progress.load(), last.begin, last.end});
@@ -111,6 +113,21 @@ void Watchdog::look_for_the_dead() {
         }
     }
 }
+
+// What NCCL notices is a failure like any other. Once a rank has failed nobody waits for it on a
+// GPU: the host gets out of its wait, and leaves as those do that wait in host memory.
+FOR_CUDA(void Watchdog::look_at_gpus() {
+    if (world_.size == 1) return;
+    if (const std::string error = nccl_async_error(); !error.empty()) {
+        int32_t nobody = 0;
+        const int32_t word = failure_word(int(Exit::Resource), world_.rank);
+        if (world_.status->failure.compare_exchange_strong(nobody, word))
+            std::fprintf(stderr, "%serror: NCCL: %s %s %lld; last collective %s\n",
+                         world_prefix(world_).c_str(), error.c_str(), phase_text(phase_),
+                         (long long)step_.load(), comm_text(comm_last()).c_str());
+    }
+    if (world_.status->failure) nccl_abort();
+})
 
 // Another rank has failed and said why; who waits for it in a collective has been told there.
 void Watchdog::follow_failed_rank(double now) {

@@ -38,6 +38,7 @@ class Watchdog {
     void run();
     void update_status(double now);
     void look_for_the_dead();
+    void look_at_gpus();
     void follow_failed_rank(double now);
     void report_hang(double idle);
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "llmc/core/check.h"
+#include "llmc/parallel/comm_nccl.h"
 
 constexpr auto kPatience = std::chrono::milliseconds(2000);  // for the other ranks of the host
 
@@ -89,8 +90,17 @@ World world_init() {
     return world;
 }
 
+Comm& world_dp(World& world, CpuStream) {
+    return *world.dp;
+}
+FOR_CUDA(Comm& world_dp(World& world, CudaStream) {
+    if (world.size == 1) return *world.dp;
+    if (!world.gpus) world.gpus = comm_nccl(*world.dp, &world.status->failure);
+    return *world.gpus;
+})
+
 World::~World() {
-    dp.reset(), background.reset(), library.reset();
+    gpus.reset(), dp.reset(), background.reset(), library.reset();
     mpi.reset();
 }
 
@@ -99,6 +109,8 @@ std::string world_prefix(const World& world) {
 }
 
 std::string world_text(const World& world) {
+    std::string gpus;
+    FOR_CUDA(if (world.gpus) gpus = ", " + nccl_text();)
     if (world.size == 1)
         return world.mpi ? str("1, ", world.mpi->library) : "1, not started by mpirun or srun";
     const bool one_host = world.local_size == world.size;
@@ -106,7 +118,7 @@ std::string world_text(const World& world) {
         world.size,
         one_host ? str(" on ", world.host, ", through shared memory")
                  : str(" on ", world.mpi->hosts, " hosts, ", world.local_size, " on ", world.host),
-        ", ", world.mpi->library);
+        ", ", world.mpi->library, gpus);
 }
 
 // A digest of a message that is not 0.

@@ -20,6 +20,7 @@ struct World {
     std::unique_ptr<Comm> background;  // dp once more, for one thread besides the main one
     SharedStatus* status = nullptr;    // of the ranks on this host
     std::unique_ptr<Comm> library;     // dp by the library's collectives, where dp is not that
+    std::unique_ptr<Comm> gpus;        // dp once more, between GPUs; by world_dp
 
     World() = default;
     World(World&&) = default;
@@ -31,6 +32,11 @@ struct World {
 // SIGTERM, SIGINT and SIGUSR1 to the main thread. Divides the cores among the ranks of a host,
 // unless the launcher has bound each to its own or OMP_NUM_THREADS says otherwise.
 World world_init();
+
+// dp for memory that this stream works on; for GPUs, which must be in use, they are introduced to each
+// other at the first call, a collective one.
+Comm& world_dp(World& world, CpuStream s);
+Comm& world_dp(World& world, CudaStream s);
 
 // "[rank 3/8 host] ", what every message on stderr starts with.
 std::string world_prefix(const World& world);

@@ -8,7 +8,8 @@
 
 // Does the command compute on a device? A plan only reckons, so it needs none.
 static bool computes(Command c) {
-    return c == Command::Train || c == Command::Generate || c == Command::Eval;
+    return c == Command::Train || c == Command::Generate || c == Command::Eval ||
+           c == Command::SelftestComm;
 }
 
 // The same words for the table of a run and for errors.
@@ -47,8 +48,6 @@ void device_setup(Options& opt, const World& world) {
     attention_setup(opt, gpu);
     if (opt.device != Device::Cuda || !computes(opt.command)) return;
 
-    CHECK(world.size == 1, Exit::Usage, "ranks on GPUs talk through NCCL, which this version lacks",
-          str(world.size, " ranks"), "one", "--device cpu, or one process");
     cuda_device_use(world.local_rank % cuda_device_count());
     const CudaDevice device = cuda_device();
     CHECK(opt.dtype != Dtype::BF16 || device.arch >= 80, Exit::Usage,

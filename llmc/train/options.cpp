@@ -177,7 +177,7 @@ std::vector<OptionRow> rows() {
     row("max-skipped", &O::max_skipped, at_least(1), kPolicy, Run, "stop with exit code 5 after this many skipped steps in a row"),
 
     row("seed", &O::seed, at_least(0), kMachine, Run | Generate, "the only source of randomness: weights, order of data, samples"),
-    row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use, "auto: a GPU if the build and the machine have one"),
+    row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use | on(Command::SelftestComm), "auto: a GPU if the build and the machine have one"),
     row("dtype", &O::dtype, {"fp32", "bf16"}, kMachine, Run | Use | Export, "numbers of weights and activations, where bf16 needs a GPU; of an exported model"),
     row("rounding", &O::rounding, {"nearest", "stochastic"}, kMachine, Run, "how bf16 weights are rounded from their fp32 masters; stochastic: up or down by chance, right on average"),
     row("attention", &O::attention, {"own", "cudnn"}, kMachine, Run | Eval, "whose attention kernels run in bf16 on a GPU: ours, or NVIDIA's cuDNN 9, loaded only if asked for"),
@@ -188,6 +188,7 @@ std::vector<OptionRow> rows() {
     row("bucket-mb", &O::bucket_mb, above(0), kLayout, Run, "megabytes of gradients sent at once, where there is more than one rank"),
     row("overlap", &O::overlap, {"on", "off"}, kLayout, Run, "on: gradients travel while backward goes on; same bits"),
     row("reduction", &O::reduction, {"canonical", "fast"}, kLayout, Run, "canonical: the same bits for any number of ranks"),
+    row("wire", &O::wire, {"fp32", "bf16", "fp16"}, kLayout, Run, "gradients as they are sent, with --reduction fast; 16 bits are half the bytes, added up in fp32"),
     row("tp", &O::tp, only_one("tensor parallelism"), kLayout, Run, "ranks that share each matrix"),
     row("pp", &O::pp, only_one("pipeline parallelism"), kLayout, Run, "ranks that share the layers"),
     row("ranks", &O::ranks, at_least(1), kLayout, Plan, "data-parallel ranks to plan for"),
@@ -288,6 +289,9 @@ void options_check(const Options& opt) {
     CHECK(opt.warmup_steps <= opt.steps, Exit::Usage, "--warmup-steps is longer than the run",
           str("--warmup-steps ", opt.warmup_steps, ", --steps ", opt.steps),
           "a warm-up of at most --steps");
+    CHECK(opt.wire == Wire::Fp32 || opt.reduction == Reduction::Fast, Exit::Usage,
+          "a 16-bit --wire rounds what a rank sends, so the bits depend on the number of ranks",
+          "--reduction canonical, which promises that they do not", "", "--reduction fast");
     CHECK(opt.device != Device::Cuda || kBuiltWithCuda, Exit::Usage,
           "--device cuda: this train_gpt was built without CUDA", "", "",
           "build with `make CUDA=1`, or use --device cpu");

@@ -68,6 +68,7 @@ struct Options {
     double bucket_mb = 25;
     Overlap overlap = Overlap::On;
     Reduction reduction = Reduction::Canonical;
+    Wire wire = Wire::Fp32;
     int tp = 1, pp = 1;
     int ranks = 1;  // given for plan only; else how many there are, set by options_derive()
     double start_limit = 600, step_limit = 300, save_limit = 1800;  // seconds without progress

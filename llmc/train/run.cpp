@@ -331,6 +331,7 @@ ShardsConfig shards_config(const Options& opt) {
     ShardsConfig config;
     config.zero = opt.zero;
     config.reduction = opt.reduction;
+    config.wire = opt.wire;
     config.stochastic_rounding = opt.rounding == Rounding::Stochastic;
     config.seed = opt.seed;
     config.bucket_bytes = opt.bucket_mb * 1e6;

@@ -11,6 +11,8 @@ if "$train_gpt" --version | grep -q '^MPI *no'; then skip "many ranks" "built wi
 
 expect "selftest-comm" 0 "values: right" "all-reduce, the library's" -- launch 2 "$train_gpt" selftest-comm --max-mb 1
 expect "selftest-comm on 5 ranks" 0 "values: right" -- launch 5 "$train_gpt" selftest-comm --max-mb 0
+expect "srun without a process manager that MPI knows" 2 "do not know each other" "srun --mpi=pmix" -- \
+    env SLURM_STEP_NUM_TASKS=2 "$train_gpt" selftest-comm
 expect "selftest-comm on one" 0 "values: right" "not started by mpirun" -- "$train_gpt" selftest-comm
 
 toy_ranks
@@ -52,6 +54,33 @@ for pair in $pairs; do
     history "$out" | awk -F'[:,]' '$2 > 10' | cmp -s - "$work/tail" || bad+=" $pair(log)"
 done
 [ -z "$bad" ] && ok "any layout's checkpoint in any layout: $(echo $pairs | wc -w) pairs" || { echo "differs:$bad"; not_ok "any layout's checkpoint in any layout"; }
+
+# ---- 16 bits on the way: stages 0 and 1 round the same numbers, 2 and 3 do; fp32 rounds none
+bad=""
+for layout in 3,0 3,1 2,2 2,3; do
+    for wire in bf16 fp16; do
+        run_layout "$layout" "$work/$wire-$layout" --save-every 0 --steps 6 --reduction fast --wire $wire --bucket-mb 0.007
+    done
+done
+run_layout 3,0 "$work/fp32-3,0" --save-every 0 --steps 6 --reduction fast --bucket-mb 0.007
+for wire in bf16 fp16; do
+    for pair in "3,0 3,1" "2,2 2,3"; do
+        # shellcheck disable=SC2086  # two words
+        set -- $pair
+        [ -n "$(state "$work/$wire-$1")" ] && [ "$(state "$work/$wire-$1")" = "$(state "$work/$wire-$2")" ] || bad+=" $wire:$1,$2"
+    done
+    [ "$(state "$work/$wire-3,0")" != "$(state "$work/fp32-3,0")" ] || bad+=" $wire:fp32"
+done
+[ -z "$bad" ] && ok "--wire: the bits do not depend on the stage" || { echo "differs:$bad"; not_ok "--wire: the bits do not depend on the stage"; }
+# Rounding to 8 bits moves the loss of 6 steps by little: a gradient off by 2^-8 turns an update of at
+# most lr by as much, so 6 steps move a weight by less than 6 * 2^-8 of what they move it at all.
+lost() { grep '"loss"' "$1/log.jsonl" | sed -E 's/.*"loss":([0-9.e+-]+).*/\1/' | paste -sd' '; }
+echo "$(lost "$work/fp32-3,0") $(lost "$work/bf16-3,0")" | awk '{
+    learnt = $1 - $6; d = $12 - $6; if (d < 0) d = -d
+    exit !(NF == 12 && learnt > 0 && d < 6 / 256 * learnt) }' && ok "--wire bf16: the curve of fp32, nearly" \
+    || { lost "$work/fp32-3,0"; lost "$work/bf16-3,0"; not_ok "--wire bf16: the curve of fp32, nearly"; }
+expect "--wire bf16 in canonical mode" 2 "--reduction fast" "the number of ranks" -- \
+    "$train_gpt" "${toy[@]}" --wire bf16 --out "$work/no"
 
 grep -q '"comm_exposed_ms"' "$work/layout-2,2/log.jsonl" && ok "the log has hidden and exposed communication" \
     || not_ok "the log has hidden and exposed communication"

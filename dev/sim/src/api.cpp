@@ -1,6 +1,8 @@
 // The simulated device, the lock around the API, and faults on request.
 #include "api.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -152,6 +154,19 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
             *value = 0;
             break;  // a simulator has no clock
     }
+    return cudaSuccess;
+}
+// A bus of their own for the devices of a simulated machine; none reaches into another's memory.
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+    if (device < 0 || device >= device_count()) return remember(cudaErrorInvalidDevice);
+    snprintf(id, size_t(length), "0000:%02x:00.0", device);
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr, int from, int to) {
+    const int count = device_count();
+    if (from < 0 || from >= count || to < 0 || to >= count || from == to)
+        return remember(cudaErrorInvalidDevice);
+    *value = 0;
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {

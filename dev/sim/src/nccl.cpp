@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -133,6 +134,7 @@ void reduce(char* out, const std::vector<const char*>& in, size_t n, ncclDataTyp
     }
 }
 
+struct Aborted {};
 struct Request {
     Call call;
     const char* in;
@@ -148,6 +150,7 @@ struct ncclComm {
     Header* header;
     char *slots, *mailboxes;
     unsigned phase = 0;
+    std::atomic<bool> aborted{false};  // by any thread: what waits gives up
 
     char* slot(int r) { return slots + size_t(r) * kSlot; }
     Mailbox& mailbox(int from, int to) {
@@ -156,10 +159,12 @@ struct ncclComm {
 
     template <class Done>
     void wait(const char* what, Done done) {
-        for (const time_t start = time(nullptr); !done(); sched_yield())
+        for (const time_t start = time(nullptr); !done(); sched_yield()) {
+            if (aborted) throw Aborted{};
             if (time(nullptr) - start > timeout_seconds())
                 fail("%s: rank %d waited %ld s for the other ranks (CUSIM_NCCL_TIMEOUT)", what,
                      rank, timeout_seconds());
+        }
     }
     // A counter that the last rank resets; two alternate, so that a fast rank cannot lap it.
     void barrier(const char* what) {
@@ -295,14 +300,18 @@ void issue(std::vector<Request> requests) {
         ncclComm_t comm = mine[0].comm;
         const char* what = kind_name(mine[0].call.kind);
         auto work = [comm, mine] {
+            if (comm->aborted) return;
             std::vector<Request> transfers;
-            for (const Request& q : mine) {
-                if (q.call.kind == Kind::Send || q.call.kind == Kind::Recv)
-                    transfers.push_back(q);
-                else
-                    comm->collective(q);
-            }
-            if (!transfers.empty()) comm->transfers(transfers);
+            try {
+                for (const Request& q : mine) {
+                    if (q.call.kind == Kind::Send || q.call.kind == Kind::Recv)
+                        transfers.push_back(q);
+                    else
+                        comm->collective(q);
+                }
+                if (!transfers.empty()) comm->transfers(transfers);
+            } catch (const Aborted&) {
+            }  // the results are garbage, as on a GPU
         };
         cusim::stream_enqueue(mine[0].stream, what, work, comm->ranks > 1);
         requests = rest;
@@ -379,8 +388,10 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int 
     close(file);
     if (p == MAP_FAILED) return ncclSystemError;
     char* base = static_cast<char*>(p);
-    *comm = new ncclComm{rank, ranks, static_cast<Header*>(p), base + kHeader,
-                         base + kHeader + n * kSlot};
+    *comm = new ncclComm;
+    (*comm)->rank = rank, (*comm)->ranks = ranks;
+    (*comm)->header = static_cast<Header*>(p);
+    (*comm)->slots = base + kHeader, (*comm)->mailboxes = base + kHeader + n * kSlot;
     (*comm)->barrier("ncclCommInitRank");
     if (rank == 0) unlink(id.internal);  // all have it open
     return ncclSuccess;
@@ -392,8 +403,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     delete comm;
     return ncclSuccess;
 }
+// What is queued still looks at the communicator: it is given up, not taken away.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    return ncclCommDestroy(comm);
+    comm->aborted = true;
+    return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
     *error = ncclSuccess;  // an error aborts the process, with a report

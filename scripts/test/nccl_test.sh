@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Ranks on GPUs, in the simulator, where each process has GPUs and an NCCL of its own: right collectives,
+# the bits of one rank for every stage, memory as planned, and an end for all when one is gone.
+. scripts/test/tap.sh
+export OMP_WAIT_POLICY=passive CUSIM_DEVICES=4
+train_gpt=${CUDA_TRAIN_GPT:-${BUILD:-build}/sim/train_gpt}
+
+if ! command -v mpirun > /dev/null; then skip "ranks on GPUs" "no mpirun here"; exit; fi
+if [ ! -x "$train_gpt" ]; then skip "ranks on GPUs" "no $train_gpt; make test builds it"; exit; fi
+. scripts/test/mpi.sh
+
+expect "selftest-comm between GPUs" 0 "and between GPUs" "NCCL 2." "GPU 0 to others" -- \
+    launch 3 "$train_gpt" selftest-comm --device cuda --max-mb "${TEST_DEEP:-0}"
+expect "two ranks on one GPU" 2 "ranks 0 and 1 have the same GPU" "one process a GPU" -- \
+    env CUSIM_DEVICES=1 mpirun -np 2 --allow-run-as-root --oversubscribe "$train_gpt" selftest-comm --device cuda
+
+# ---- one curve: the state and the log of one rank, for every stage
+toy_data
+cat > "$work/toy.json" << 'JSON'
+{"model_type": "gpt2", "n_layer": 2, "n_head": 1, "n_embd": 64, "n_inner": 80,
+ "vocab_size": 257, "n_positions": 16}
+JSON
+toy+=(--device cuda --seq-len 11 --micro-batch 1 --batch-tokens 66 --steps 3 --warmup-steps 1
+    --val-every 3 --val-batches 1 --bucket-mb 0.05)
+run_layout() {  # RANKS,ZERO OUT OPTIONS...
+    local layout=$1 out=$2; shift 2
+    launch "${layout%,*}" "$train_gpt" "${toy[@]}" --zero "${layout#*,}" --out "$out" "$@" > "$work/out" 2> "$work/err" \
+        || { tail -n 5 "$work/err"; bad+=" $layout(exit)"; }
+}
+curve() {  # NAME LAYOUTS OPTIONS...: all layouts have the state and the log of one rank
+    local name=$1 layouts=$2 layout; shift 2
+    bad=""
+    rm -rf "$work/one" "$work/many"
+    run_layout 1,0 "$work/one" "$@"
+    for layout in $layouts; do
+        run_layout "$layout" "$work/many" "$@"
+        [ -n "$(state "$work/one")" ] && [ "$(state "$work/many")" = "$(state "$work/one")" ] || bad+=" $layout(state)"
+        history "$work/many" | cmp -s - <(history "$work/one") || bad+=" $layout(log)"
+        rm -rf "$work/many"
+    done
+    [ -z "$bad" ] && ok "$name: $layouts" || { echo "differs:$bad"; not_ok "$name: $layouts"; }
+}
+all=$(echo {1..3},{0..3} 6,{1..3})
+[ "${TEST_DEEP:-}" = 1 ] && deep=1 || deep=
+curve "one curve in fp32" "${deep:+$all}${deep:-2,0 3,1 2,2 3,3}"
+curve "one curve in bf16" "${deep:+$all}${deep:-2,1 2,3}" --dtype bf16 --rounding stochastic
+[ -n "$deep" ] && curve "one curve without overlap" "$all" --overlap off
+
+is "the table names NCCL and how GPUs reach each other" grep -q "NCCL 2.*GPU 0 to others of this host" "$work/out"
+
+# ---- fast mode, and 16 bits on the way
+expect "fast mode in 16 bits" 0 -- launch 2 "$train_gpt" "${toy[@]}" --zero 1 --reduction fast --wire fp16 --out "$work/fp16"
+launch 2 "$train_gpt" "${toy[@]}" --reduction fast --wire fp16 --out "$work/fp16-0" > "$work/out" 2> "$work/err" || cat "$work/err"
+is "stages 0 and 1 round the same numbers" test "$(state "$work/fp16")" = "$(state "$work/fp16-0")"
+
+# ---- memory as planned
+memory_of() { awk '/^ *memory|^total memory/ { print $(NF-1), $NF; exit }' "$1"; }
+bad=""
+run_layout 2,3 "$work/planned" --save-every 0
+"$train_gpt" plan "${toy[@]}" --ranks 2 --zero 3 > "$work/plan"
+[ -z "$bad" ] && [ -n "$(memory_of "$work/plan")" ] && [ "$(memory_of "$work/plan")" = "$(memory_of "$work/out")" ] && grep -q "gradients of other ranks" "$work/plan" &&
+    ok "memory as planned: $(memory_of "$work/plan")" || { cat "$work/plan" "$work/out"; not_ok "memory as planned"; }
+
+# ---- a rank that dies takes the others along, though they wait on their GPUs
+rm -f "$work/code".* "$work/pid"
+start=$SECONDS
+codes 2 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then echo $$ > "$1/pid"; fi; shift; exec "$@"' _ "$work" \
+    "$train_gpt" "${toy[@]}" --steps 5000 --zero 2 --save-every 0 --val-every 0 --out "$work/killed" > "$work/out" 2> "$work/err" &
+run=$!
+until [ -s "$work/killed/log.jsonl" ] || [ $((SECONDS - start)) -gt 60 ]; do sleep 0.2; done
+kill -9 "$(cat "$work/pid")"
+start=$SECONDS
+wait $run
+gone=$((SECONDS - start))
+[ -s "$work/killed/log.jsonl" ] && [ "$(cat "$work/code.0")" = 6 ] && [ "$(cat "$work/code.1")" = 137 ] && [ $gone -lt 10 ] &&
+    grep -q "is gone in step" "$work/err" && ok "a killed rank: the other is gone within 10 s, code 6" ||
+    { tail "$work/err"; cat "$work"/code.*; echo "after $gone s"; not_ok "a killed rank: the other is gone within 10 s, code 6"; }
