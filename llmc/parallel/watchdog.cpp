@@ -38,6 +38,22 @@ static std::string seconds_text(double s) {
     return text;
 }
 
+// What a rank shows as its step: the step, and below it the time of its last progress in tenths of
+// a second. Who waits in a collective for a rank that computes on waits for progress, not for a
+// hang.
+static int64_t progress_word(int64_t step, double at) {
+    return step << 32 | int64_t(uint32_t(at * 10));
+}
+static int64_t shown_step(const RankStatus& rank) {
+    return rank.step >> 32;
+}
+static double progress_of_others(const World& world) {
+    double latest = 0;
+    for (int r = 0; world.status && r < world.local_size; r++)
+        latest = std::max(latest, 0.1 * double(uint32_t(world.status->ranks[r].step.load())));
+    return latest;
+}
+
 Watchdog::Watchdog(World& world, const WatchLimits& limits) : world_(world), limits_(limits) {
     watchdog_progress();
     // Signals are for the threads that wait for them.
@@ -66,15 +82,17 @@ void Watchdog::run() {
         // This process has been stopped itself (^Z, a debugger): it counts from its continuation.
         if (now - before > kStopped) watchdog_progress();
         before = now;
-        update_status(now);
-        look_for_the_dead();
-        FOR_CUDA(look_at_gpus();)
-        follow_failed_rank(now);
         const CommRecord last = comm_last(), behind = comm_last_behind();
         double latest = std::max({progress.load(), last.begin, last.end});
         // Who waits for a save behind the run sees the save's progress; in a step it says nothing.
         if (phase_ == RunPhase::Save) latest = std::max({latest, behind.begin, behind.end});
-        const double idle = now - latest;
+        if (world_.status)
+            world_.status->ranks[world_.local_rank].step = progress_word(step_, latest);
+        update_status(now);
+        look_for_the_dead();
+        FOR_CUDA(look_at_gpus();)
+        follow_failed_rank(now);
+        const double idle = now - std::max(latest, progress_of_others(world_));
         if (idle > limits_.of(phase_) && !ending_) report_hang(idle);
     }
 }
@@ -82,7 +100,7 @@ void Watchdog::run() {
 void Watchdog::update_status(double now) {
     if (!world_.status) return;
     RankStatus& mine = world_.status->ranks[world_.local_rank];
-    mine.step = step_.load(), mine.phase = int(phase_.load()), mine.seq = comm_last().seq;
+    mine.phase = int(phase_.load()), mine.seq = comm_last().seq;
     mine.beat = now;
 }
 
@@ -154,7 +172,7 @@ static std::string who_is_behind(const World& world) {
         if (rank.seq >= most && silent < 2) continue;
         text +=
             str(text.empty() ? "" : ", ", "local rank ", r, " (process ", rank.pid, ") is ",
-                phase_text(RunPhase(rank.phase.load())), " ", rank.step, " at collective #",
+                phase_text(RunPhase(rank.phase.load())), " ", shown_step(rank), " at collective #",
                 rank.seq, silent < 2 ? "" : str(", no sign of life for ", seconds_text(silent)));
     }
     return text.empty() ? "all ranks of this host are equally far" : text;

@@ -3,9 +3,9 @@
 // A thread of its own on every rank looks ten times a second. Progress is a collective begun or
 // ended, a phase entered, a micro-batch done (watchdog_progress). A rank without progress for
 // longer than the limit of its phase says where it stands, what it communicated last and who is
-// behind, and ends the job with exit code 6. A slow step is no hang: each of its micro-batches is
-// progress. Nor is a job that was stopped as a whole and goes on: time in which the watchdog itself
-// did not run is not counted.
+// behind, and ends the job with exit code 6. A slow step is no hang: each micro-batch is progress,
+// of those too that wait for it on this host. Nor is a job that was stopped as a whole and goes on:
+// time in which the watchdog itself did not run is not counted.
 //
 // The same thread sees that another process of this host has died, which nobody could tell, ends a
 // rank that computes on while another has failed, and keeps the rank's line
