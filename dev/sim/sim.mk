@@ -61,13 +61,13 @@ endif
 
 # What make test builds in each mode: the planted faults, kernel_tests, and the trainer for
 # scripts/test/cuda_test.sh. The thread sanitizer is slow: sim_test.sh runs some of its kernel_tests,
-# all with TEST_DEEP=1; the memory sanitizer is for TEST_DEEP=1 alone. Each mode is a make of its own,
+# all with TEST_DEEP=1; the memory sanitizer cannot run GoogleTest. Each mode is a make of its own,
 # because all its variables differ.
-SIM_CLANG_MODES := $(if $(shell command -v clang++),tsan $(if $(TEST_DEEP),msan))
-SIM_TEST_MODES  := plain aubsan trace $(SIM_CLANG_MODES)
-SIM_FAULT_MODES := plain aubsan trace $(filter tsan,$(SIM_CLANG_MODES))
+SIM_HAVE_CLANG  := $(shell command -v clang++)
+SIM_TEST_MODES  := plain aubsan trace $(if $(SIM_HAVE_CLANG),tsan)
+SIM_FAULT_MODES := $(SIM_TEST_MODES) $(if $(and $(SIM_HAVE_CLANG),$(TEST_DEEP)),msan)
 sim_dir       = $(BUILD)/sim$(if $(filter-out plain,$(1)),-$(1))
-sim_programs  = $(addprefix $(call sim_dir,$(1))/,kernel_tests $(if $(filter $(1),$(SIM_FAULT_MODES)),train_gpt))
+sim_programs  = $(addprefix $(call sim_dir,$(1))/,kernel_tests train_gpt)
 SIM_FAULTS   := $(foreach m,$(SIM_FAULT_MODES),$(call sim_dir,$(m))/faults)
 TEST_BINS    += $(foreach m,plain aubsan trace,$(call sim_dir,$(m))/kernel_tests)
 test-programs: $(SIM_FAULTS) $(foreach m,$(SIM_TEST_MODES),$(call sim_programs,$(m)))
@@ -81,7 +81,7 @@ $(1)/faults $(1)/kernel_tests $(1)/train_gpt:
 	@$$(MAKE) --no-print-directory SIM_MODE=$(2) $$@
 endef
 ifeq ($(SIM_MODE),plain)
-$(foreach m,$(filter-out plain,$(SIM_TEST_MODES)),$(eval $(call SIM_OTHER_MODE,$(call sim_dir,$(m)),$(m))))
+$(foreach m,$(filter-out plain,$(SIM_FAULT_MODES)),$(eval $(call SIM_OTHER_MODE,$(call sim_dir,$(m)),$(m))))
 endif
 
 sim: $(SIM)/kernel_tests $(SIM)/unit_tests $(patsubst %.cu,$(SIM)/%,$(wildcard train_gpt.cu test_gpt.cu))

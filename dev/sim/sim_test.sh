@@ -20,8 +20,6 @@ if command -v clang++ > /dev/null; then
     [ -z "${TEST_DEEP:-}" ] || some='*'
     is "kernel tests under the thread sanitizer" \
         "$BUILD/sim-tsan/kernel_tests" --gtest_brief=1 --gtest_filter="$some"
-    [ -z "${TEST_DEEP:-}" ] || is "kernel tests under the memory sanitizer" \
-        "$BUILD/sim-msan/kernel_tests" --gtest_brief=1
 else
     skip "planted faults and kernel tests under the thread sanitizer" "no clang++"
 fi

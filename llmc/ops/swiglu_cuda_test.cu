@@ -46,3 +46,14 @@ TYPED_TEST(swiglu_cuda, agrees_with_the_cpu_at_any_size_and_alignment) {
             EXPECT_TRUE(same_bits(in_place.host(), gdpre.host()));
         }
 }
+
+// Far out the sigmoid is 1 or 0, and nothing overflows on the way.
+TYPED_TEST(swiglu_cuda, is_finite_and_saturates_far_out) {
+    const Device<TypeParam> pre(narrow<TypeParam>({8192, -8192, 2, 2}));
+    const Device<TypeParam> dy(narrow<TypeParam>({1, 1}));
+    Device<TypeParam> y(2), dpre(4);
+    swiglu_forward<TypeParam>(y, pre, 1, 2, kCuda);
+    swiglu_backward<TypeParam>(dpre, dy, pre, 1, 2, kCuda);
+    EXPECT_EQ(widen(y.host()), (Floats{16384, 0}));
+    EXPECT_EQ(widen(dpre.host()), (Floats{2, 0, 8192, 0}));
+}

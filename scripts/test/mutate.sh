@@ -22,7 +22,7 @@ mutate() {
     if cmp -s "$file" "$tree/$file"; then
         not_ok "$name: $file has no such line"
     elif ! mutant_build "$file" "$@" > "$work/log" 2>&1; then
-        head -n 5 "$work/log"
+        grep -m 5 -E 'error|undefined' "$work/log"
         not_ok "$name: does not compile"
     else
         mutant_run "$@" > "$work/log" 2>&1
