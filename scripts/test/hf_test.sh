@@ -72,7 +72,8 @@ sed -i -e 's/^      "a": 97,/      "a": 98,/' -e 's/^      "b": 98,/      "b": 9
 expect "data of another tokenizer than the model's" 2 "another tokenizer" "'a' as token 97" "'b' as token 97" -- \
     "$train_gpt" --model "$work/other" --data "$work/d_train_*.bin" --steps 1 --seq-len 31 --out "$work/no"
 
-# ---- imported in pieces: a model larger than the memory that the program may take (a sparse file of zeros)
+# ---- imported in pieces: a model larger than the memory that the program may take (a sparse file, of zeros
+# but for one element in 999983)
 megabytes=$([ -n "${TEST_DEEP:-}" ] && echo 3000 || echo 600) kilobytes=400000
 "$PYTHON" - "$work/large" "$megabytes" << 'PY'
 import json, os, struct, sys
@@ -96,11 +97,26 @@ text = json.dumps(tensors).encode()
 with open(folder + "/model.safetensors", "wb") as f:
     f.write(struct.pack("<Q", len(text)) + text)
     f.truncate(8 + len(text) + at)
+    for name in "model.embed_tokens.weight", "lm_head.weight":
+        for i in range(0, V * C, 999983):
+            f.seek(8 + len(text) + tensors[name]["data_offsets"][0] + 4 * i)
+            f.write(struct.pack("<f", i // 999983 + 1))
 json.dump({"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 8, "hidden_size": C, "intermediate_size": F,
            "vocab_size": V}, open(folder + "/config.json", "w"))
 PY
 expect "$megabytes MB of weights are imported within $((kilobytes / 1000)) MB of memory" 0 "state" -- \
     bash -c "ulimit -v $kilobytes; exec '$train_gpt' import '$work/large' --out '$work/large-in'"
+if "$PYTHON" -c 'import h5py' 2> /dev/null; then
+    "$PYTHON" - "$work"/large-in/ckpt/*/model.h5 << 'PY' && ok "each element in its place" || not_ok "each element in its place"
+import h5py, numpy, sys
+for name in "model.embed_tokens.weight", "lm_head.weight":
+    x = h5py.File(sys.argv[1])[name][...].ravel()
+    at = numpy.flatnonzero(x)
+    assert numpy.array_equal(at, numpy.arange(0, len(x), 999983)) and numpy.array_equal(x[at], numpy.arange(len(at)) + 1), name
+PY
+else
+    skip "each element in its place" "no Python package h5py"
+fi
 # The same limit stops a program that loads the model.
 expect "which do not suffice to load it" 4 -- bash -c "ulimit -v $kilobytes; exec '$train_gpt' generate --model '$work/large-in' --tokenizer byte --prompt x --tokens 1"
 rm -rf "$work/large" "$work/large-in"
