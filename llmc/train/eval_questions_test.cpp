@@ -46,7 +46,7 @@ TEST(EvalQuestions, hellaswag_in_llmc_s_text_and_in_the_harness_s) {
               "How to sew: A man. The end| a b\nHow to sew: A man. The end|  Go. on\n1");
     EXPECT_TRUE(has(refused(EvalTask::HellaSwagHarness,
                             R"({"activity_label": "a", "ctx": "b", "label": 0, "endings": ["c"]})"),
-                    "ctx_a"));
+                    "key 'ctx_"));
 }
 
 TEST(EvalQuestions, the_other_tasks_in_both_forms) {
