@@ -140,7 +140,7 @@ TEST(gpt, micro_batches_add_up) {
     const float norm = whole.norm();
 
     auto run = [&](int first, int second, Reduction reduction) {
-        TinyModel m(c, 1, 7, Recompute::None, {0, reduction, 2});
+        TinyModel m(c, 1, 7, Recompute::None, {.reduction = reduction, .micro_batches = 2});
         for (int b : {first, second})
             gpt_forward_backward(m.gpt, m.shards, whole.tokens.data() + b * 7,
                                  whole.targets.data() + b * 7, 0.1f);
@@ -172,7 +172,7 @@ TEST(gpt, micro_batches_add_up) {
 
 TEST(gpt, a_gradient_out_of_range_makes_the_norm_nan_and_skips_cleanly) {
     const ModelConfig c = tiny_config(true);
-    TinyModel m(c, 1, 7, Recompute::None, {0, Reduction::Canonical, 2});
+    TinyModel m(c, 1, 7, Recompute::None, {.micro_batches = 2});
     const std::vector<float> before(m.shards.params_acquire(0),
                                     m.shards.params_acquire(0) + m.shards.layout().size);
     for (float bad : {NAN, INFINITY, 1e30f}) {

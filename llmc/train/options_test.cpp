@@ -75,8 +75,9 @@ TEST(options, every_row_sets_its_own_field_and_no_other) {
             if (!row.belongs_to(command.command)) continue;
             // A value that is legal and differs from the default, found by trying some.
             bool changed = false;
-            for (const char* text : {"1", "0.5", "2", "300", "linear", "cpu", "cuda", "bf16",
-                                     "stochastic", "block", "fast", "off", "cudnn", "some/path"}) {
+            for (const char* text :
+                 {"1", "0.5", "2", "300", "linear", "cpu", "cuda", "bf16", "stochastic", "block",
+                  "fast", "off", "on", "cudnn", "lambada", "some/path"}) {
                 Options opt;
                 try {
                     row.set(opt, row.name, {text});
@@ -84,7 +85,9 @@ TEST(options, every_row_sets_its_own_field_and_no_other) {
                     continue;
                 }
                 if (row.many) {
-                    changed |= opt.files.size() + opt.data.size() + opt.val_data.size() == 1;
+                    changed |= opt.files.size() + opt.data.size() + opt.val_data.size() +
+                                   opt.file.size() ==
+                               1;
                     continue;
                 }
                 if (row.get(opt) == row.get(fresh)) continue;
