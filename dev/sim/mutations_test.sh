@@ -10,7 +10,8 @@ tests=("${sources[@]/%/.o}") library=libops.a
 
 # How a row ends: the tests to run, and the sources if they are not the file itself.
 mutant_build() {
-    local file=$1 sim=$build/sim${mode:+-$mode} source objects=() runtime compile; shift 2
+    local file=$1 sim=$build/sim${mode:+-$mode} source objects=() runtime compile link=(g++ -fopenmp); shift 2
+    [ "$mode" != aubsan ] || link+=(-fsanitize=address,undefined)
     [ $# -gt 0 ] || set -- "$file"
     for source in "$@"; do
         # The flags of the objects that the rest is made of; the copy hides the file from #include.
@@ -24,7 +25,7 @@ mutant_build() {
     mapfile -t runtime < <(printf '%s\n' dev/sim/src/*.cpp | sed "s|^|$build/sim/obj/|; s|cpp$|o|" |
         grep -vE "${mode:+none}/(trace|race|count|hooks)\.o")
     read -r -a libs <<< "$(sed -n 's/^PROBE_LDLIBS :=//p' "$build/probe.mk") -ldl -lgtest -lgtest_main"
-    g++ -fopenmp "${objects[@]}" "${tests[@]/#/$sim/obj/}" "${runtime[@]}" "$sim/$library" "${libs[@]}" -o "$work/mutant"
+    "${link[@]}" "${objects[@]}" "${tests[@]/#/$sim/obj/}" "${runtime[@]}" "$sim/$library" "${libs[@]}" -o "$work/mutant"
 }
 # The simulator reports deadlocks, so a run out of time has found nothing.
 mutant_run() {

@@ -11,6 +11,9 @@ if [ -z "${TEST_DEEP:-}$only" ]; then
     exit
 fi
 
+# How tests, the simulator and the sanitizers begin what they report.
+finding='^\[  FAILED  \] [A-Za-z0-9_./]+|==[a-z]+== [A-Z].*|[A-Z][a-z]+Sanitizer: .*|runtime error: .*'
+
 # mutate NAME FILE SED [HOW...]: FILE edited by SED must fail some test. mutant_build FILE HOW...
 # makes $work/mutant from $tree/FILE and the rest of the tree, mutant_run HOW... runs its tests.
 mutate() {
@@ -29,8 +32,7 @@ mutate() {
         case $? in
             0) tail -n 2 "$work/log"; not_ok "$name: no test sees it" ;;
             124) ok "$name (hangs)" ;;
-            *) ok "$name ($(grep -m 1 -oE '^\[  FAILED  \] [A-Za-z0-9_./]+|==[a-z]+== [A-Z].*' "$work/log" |
-                sed 's/^\[  FAILED  \] //' | cut -c -70))" ;;
+            *) ok "$name ($(grep -m 1 -oE "$finding" "$work/log" | sed 's/^\[  FAILED  \] //' | cut -c -70))" ;;
         esac
     fi
 }
