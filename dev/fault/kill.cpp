@@ -57,9 +57,9 @@ WRAP(_ZN4Comm10all_reduceEPvm5Dtype8ReduceOpPKc, void,
 WRAP(_ZN4Comm14reduce_scatterEPvPKv6Slices5Dtype8ReduceOpPKc, void,
      (Comm * c, void* mine, const void* all, Slices s, Dtype t, ReduceOp op, const char* what),
      (c, mine, all, s, t, op, what), strike_gradients(what))
-WRAP(_ZN4Comm7scatterEPv6Slices5DtypeRKSt8functionIFvS0_mmEEPKc, void,
-     (Comm * c, void* all, Slices s, Dtype t, const Comm::Take& take, const char* what),
-     (c, all, s, t, take, what), strike_gradients(what))
+WRAP(_ZN4Comm7scatterEPv6Slices5DtypeRKSt8functionIFvS0_mmEEPKcS0_, void,
+     (Comm * c, void* all, Slices s, Dtype t, const Comm::Take& take, const char* what, void* room),
+     (c, all, s, t, take, what, room), strike_gradients(what))
 WRAP(_ZN6ShardsIf9CpuStreamE6gatherEv, void, (Floats * s), (s), strike("update"))
 WRAP(_Z11shard_writeRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt6vectorI11TensorPieceSaIS8_EE,
     void, (const std::string& path, const std::vector<TensorPiece>& pieces), (path, pieces),
