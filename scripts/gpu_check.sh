@@ -56,6 +56,7 @@ if [ -n "$sim" ]; then
     shape=(1 1 64)
 elif [ -n "$from" ]; then
     bin=$from/bin
+    [ -x "$bin/kernels" ] || { echo "no packed programs in $from; scripts/gpu_check.sh --pack DIR makes them" >&2; exit 2; }
     export LD_LIBRARY_PATH=$from/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 else
     build_for_gpu "${GPU_ARCH:-}" build/gpu > "$work/build.log" 2>&1 || {
@@ -66,6 +67,9 @@ else
     bin=build/gpu
 fi
 if [ -z "$sim" ]; then
+    # Without a GPU nothing below can be measured: the program says why there is none.
+    name=$("$bin/kernels" gpu) || exit
+    echo "checking $name" >&2
     model=gpt2:124M batches="128 64 32 16 8 4" T=1024 V=50257 steps=60 kernel_sizes=(16 1024 768) limit=100
     shape=(12 12 768)
 fi

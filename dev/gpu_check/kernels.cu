@@ -1,5 +1,6 @@
 // Times every kernel at the shapes of GPT-2, one JSON object a line on stdout:
 //   kernels [B [T [C [V]]]]      default: 8 1024 768 50257, GPT-2 124M
+//   kernels gpu                  no more than the GPU's name, or why there is none
 //
 // What moves bytes is compared with a plain copy of device memory, what multiplies with a large
 // bf16 matrix product, both measured here first. `bytes` and `flops` are the least that the
@@ -247,6 +248,7 @@ int main(int argc, char** argv) try {
     const int B = number(1, 8), T = number(2, 1024), C = number(3, 768), V = number(4, 50257);
     const bool small = int64_t(B) * T < 4096;  // a test of this program, not of a GPU
     CHECK(cuda_device_count() > 0, Exit::Usage, "no GPU can be used", cuda_absence());
+    if (argc == 2 && std::string(argv[1]) == "gpu") return std::puts(cuda_device().name.c_str()), 0;
     CHECK(B > 0 && T > 0 && C > 0 && C % 64 == 0 && V > 0, Exit::Usage, "bad sizes", "",
           "B T C V, C a multiple of 64");
 

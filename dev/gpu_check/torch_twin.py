@@ -13,6 +13,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+if not hasattr(torch, "compile"):
+    sys.exit("PyTorch 2 is needed for a compiled twin; this is " + torch.__version__)
 L, H, C, B, T, steps = map(int, sys.argv[1:7])
 VP = 50304
 device = "cuda" if torch.cuda.is_available() else "cpu"
