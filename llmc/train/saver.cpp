@@ -18,11 +18,15 @@ constexpr bool kStateOnHost = std::is_same_v<Stream, CpuStream>;
 template <class Stream>
 float* snapshot_create(const Options& opt, const ModelConfig& cfg, Memory<Stream>& memory) {
     if (opt.async_save == AsyncSaves::Off || !kStateOnHost<Stream>) return nullptr;
-    // Rank 0 owns most, where slices are not equal.
-    const auto pieces = planned_pieces(param_layout(cfg), shards_config(opt), opt.ranks);
-    int64_t count = 0;
-    for (const TensorPiece& p : pieces[0]) count += p.count;
-    return memory.template get<float>("snapshot", "weights and moments, to be written", count);
+    // As much on every rank as the one needs that owns most: padding, which is not saved, makes the
+    // others' shares smaller.
+    int64_t most = 0;
+    for (const auto& pieces : planned_pieces(param_layout(cfg), shards_config(opt), opt.ranks)) {
+        int64_t count = 0;
+        for (const TensorPiece& p : pieces) count += p.count;
+        most = std::max(most, count);
+    }
+    return memory.template get<float>("snapshot", "weights and moments, to be written", most);
 }
 
 template <class Elem, class Stream>
