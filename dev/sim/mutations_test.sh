@@ -116,6 +116,15 @@ mutate "adamw: every step rounds alike"            $adamw 's/key\.name \+ uint64
 mutate "adamw: a slice rounds from its start"      $adamw 's/index = key\.index \+ i;/index = i;/' '*adamw*'
 mutate "adamw: chances beyond a half only"         $adamw 's/random & 0xffffu/random \& 0x7fffu/' '*adamw*'
 
+# ---- attention on tensor cores
+attention() { mutate "attention: $1" "$ops/attention_flash_$2.cuh" "$3" 'attention_cuda.tensor*' $ops/attention.cu; }
+attention "a growing maximum shrinks nothing"      forward 's/acc\[m\]\[n\]\[2 \* j\] \*= shrink;//'
+attention "queries see one key more"               forward 's/if \(key > query\)/if (key > query + 1)/'
+attention "a tile on the diagonal has no mask"     forward 's/if \(u0 \+ kN - 1 > mine\)/if (u0 > mine)/'
+attention "keys without delta"                     backward 's/w\[0\]\[n\]\[i\] \*= dw\[0\]\[n\]\[i\] - tile_delta.*/w[0][n][i] *= dw[0][n][i];/'
+attention "queries do not see their own key"       backward 's/key <= mine/key < mine/'
+attention "the first head of a group alone"        backward 's/rounds = group \* tiles/rounds = tiles/'
+
 # ---- missing barriers, which only a look at races finds for sure
 mode=trace
 mutate "packed: a block's slots are used again too soon" $packed 'H;$!d;x;s/\n//;s/(partial\[lane\] : 0\.0f CALLER_ARG\);\n +)__syncthreads\(CALLER_ONLY_ARG\);/\1/' '*packed*' llmc/core/packed_cuda_test.cu
