@@ -1,6 +1,6 @@
 // A save behind the run is the same save: the same bytes, the same verdict on every rank, whatever
-// the run does meanwhile. Ranks are threads here, so that a thread sanitizer (make SAN=thread) can
-// see everything.
+// the run does meanwhile. Ranks are threads here, so that the thread sanitizer sees everything
+// (scripts/test/threads_test.sh).
 #include "llmc/io/checkpoint_async.h"
 
 #include <fstream>

@@ -1,6 +1,6 @@
 // Shards on any number of ranks, also where nothing divides and slices are empty: the state of one
-// rank, and every element of every tensor has moved. Ranks are threads here, so that a thread
-// sanitizer (make SAN=thread) can see communication behind backward.
+// rank, and every element of every tensor has moved. Ranks are threads here, so that the thread
+// sanitizer sees communication behind backward (scripts/test/threads_test.sh).
 #include <gtest/gtest.h>
 
 #include <cmath>

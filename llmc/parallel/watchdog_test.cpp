@@ -1,6 +1,6 @@
 // The watchdog keeps quiet while there is progress of whatever kind, speaks once when there is
-// none, and names the collective. Its thread looks at what others write.
-// Killed and stopped processes, and ranks that wait for one another:
+// none, and names the collective. Its thread looks at what others write: the thread sanitizer
+// watches (scripts/test/threads_test.sh). Killed and stopped processes:
 // scripts/test/mpi_fault_test.sh.
 #include "llmc/parallel/watchdog.h"
 
