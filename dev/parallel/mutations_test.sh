@@ -7,8 +7,9 @@ tests=("$obj"/model/layouts_test.o "$obj"/parallel/{comm,slicing,comm_queue}_tes
 read -r -a flags <<< "-std=c++20 -O2 -march=native -ffp-contract=off -fno-math-errno -fopenmp -I. $(sed -n 's/^PROBE_CPPFLAGS :=//p' "$build/probe.mk")"
 read -r -a libs <<< "$(sed -n 's/^PROBE_LDLIBS :=//p' "$build/probe.mk") -ldl -lgtest -lgtest_main"
 
+# FILE, or for a header the source that is compiled with it.
 mutant_build() {
-    g++ "${flags[@]}" -c "$tree/$1" -o "$work/mutant.o" &&
+    g++ "-I$tree" "${flags[@]}" -c "${2:-$tree/$1}" -o "$work/mutant.o" &&
         g++ -fopenmp "$work/mutant.o" "${tests[@]}" "$build/libllmc.a" "${libs[@]}" -o "$work/mutant"
 }
 mutant_run() { timeout 240 "$work/mutant" --gtest_brief=1 --gtest_fail_fast; }
@@ -36,5 +37,5 @@ mutate "the wrong owner"                     $slicing 's/b->slices\(\)\.begin\(r
 mutate "the last slice is never owned"       $slicing 's/if \(const int64_t n = int64_t\(b->slices\(\)\.count\(rank\)\)\)/if (const int64_t n = int64_t(b->slices().count(rank)); n == b->each)/'
 mutate "slices that cut a chunk of the norm" $slicing 's/each = round_up\(\(n \+ ranks - 1\) \/ ranks, kTensorAlign\)/each = (n + ranks - 1) \/ ranks/'
 mutate "ranks do not meet"                   $shared 's/if \(r != rank_\) wait_for\(counts_\[r\], met_\);/(void)r;/'
-mutate "one place instead of two"            $shared 's/\(met_ \+ uint32_t\(ago\)\) % 2/0u * uint32_t(ago)/'
+mutate "one place instead of two"            llmc/parallel/comm_shared.h 's/\(met_ \+ uint32_t\(ago\)\) % 2/0u * uint32_t(ago)/' $shared
 mutate "a rank adds itself twice"            $shared 's/from\.push_back\(outbox\(r, 1\)\)/from.push_back(outbox(r ? r : rank_, 1))/'
