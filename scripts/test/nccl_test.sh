@@ -56,7 +56,7 @@ launch 2 "$train_gpt" "${toy[@]}" --reduction fast --wire fp16 --out "$work/fp16
 is "stages 0 and 1 round the same numbers" test "$(state "$work/fp16")" = "$(state "$work/fp16-0")"
 
 # ---- memory as planned
-memory_of() { awk '/^ *memory|^total memory/ { print $(NF-1), $NF; exit }' "$1"; }
+memory_of() { awk '/^ +memory +[0-9]|^total memory/ { print $(NF-1), $NF; exit }' "$1"; }
 bad=""
 run_layout 2,3 "$work/planned" --save-every 0
 "$train_gpt" plan "${toy[@]}" --ranks 2 --zero 3 > "$work/plan"
