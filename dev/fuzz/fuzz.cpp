@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -41,15 +42,17 @@ namespace {
 
 // A folder of this process, in memory where that is possible. The same few files are written anew
 // for every input.
-std::string folder() {
-    static const std::string dir = [] {
-        std::string path =
-            access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
+struct Folder {
+    std::string path =
+        access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
+    Folder() {
         if (!mkdtemp(path.data())) std::abort();
-        std::atexit([] { std::system(("rm -rf " + folder()).c_str()); });
-        return path;
-    }();
-    return dir;
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+};
+const std::string& folder() {
+    static const Folder one;
+    return one.path;
 }
 
 std::string file_of(const std::string& name, const std::string& bytes) {
