@@ -3,7 +3,7 @@
 // Forward: a warp a head. The head is read once, in packets that stay in registers, written as it
 // was to qk and normalised to where it came from. Bytes an element: read qkv, write qkv and qk.
 // Backward: a warp takes every so-many-th head; its shares of dqw and dkw grow in shared memory,
-// each lane at its own columns. A block adds its warps' in order and leaves one row of partial
+// each lane at its own places. A block adds its warps' in order and leaves one row of partial
 // sums, which a second kernel adds in order. No atomics, so equal inputs give equal bits. Bytes:
 // read dqkv and qk, write dqkv. The bandwidth of device memory bounds both.
 #include "llmc/ops/qknorm.h"
@@ -21,6 +21,23 @@ constexpr int kMostHead = 512;  // elements of a head: packets of a lane times 3
 int columns(int HS) {
     return ceil_div(HS, 8) * 8;
 }
+
+// Where a warp keeps its share of a gradient in shared memory: element k of lane's packet p in line
+// p * size + k, and lines so far apart that both orders, a line by its lanes and the columns as
+// they lie in memory, meet no bank twice.
+template <class Elem>
+struct Lines {
+    static constexpr int kSize = Packed128<Elem>::size, kStride = 32 + 32 / kSize;
+    static __device__ __forceinline__ int at(int p, int k, int lane) {
+        return (p * kSize + k) * kStride + lane;
+    }
+    static __device__ __forceinline__ int at_column(int c) {
+        return at(c / (32 * kSize), c % kSize, c / kSize % 32);
+    }
+    static __host__ __device__ int floats(int HS) {
+        return (HS + 32 * kSize - 1) / (32 * kSize) * kSize * kStride;
+    }
+};
 
 // Where head i of all is: head i % heads of row i / heads.
 struct Head {
@@ -86,16 +103,17 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
     using Packet = Packed128<Elem>;
     constexpr int kPackets = kMostHead / (32 * Packet::size);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    float* sums = dyn_smem<float>();  // (kWarps, 2, padded)
-    float* mine = sums + warp * 2 * padded;
-    for (int c = threadIdx.x; c < kWarps * 2 * padded; c += 32 * kWarps) sums[c] = 0;
+    const int share = Lines<Elem>::floats(HS);
+    float* sums = dyn_smem<float>();  // (kWarps, 2, share)
+    float* mine = sums + warp * 2 * share;
+    for (int c = threadIdx.x; c < kWarps * 2 * share; c += 32 * kWarps) sums[c] = 0;
     __syncthreads();
 
     for (size_t i = size_t(blockIdx.x) * kWarps + warp; i < heads;
          i += size_t(gridDim.x) * kWarps) {
         const Head head = head_at(i, H, KV, HS);
         const Elem* w = head.query ? qw : kw;
-        float* dw = head.query ? mine : mine + padded;
+        float* dw = head.query ? mine : mine + share;
         const float r = rstd[i];
 
         // Load and reduce; the weights' share.
@@ -112,7 +130,7 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
             for (int k = 0; k < Packet::size; k++) {  // beyond HS: dy = w = 0
                 const float d = as_float(dy[p][k]), xhat = as_float(x[p][k]) * r;
                 sum += d * as_float(wv[k]) * xhat;
-                dw[c + k] += d * xhat;
+                dw[Lines<Elem>::at(p, k, lane)] += d * xhat;
             }
         }
         const float mean = warp_sum(sum) / HS;
@@ -134,10 +152,11 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
     __syncthreads();
 
     float* out = partials + size_t(blockIdx.x) * 2 * padded;
-    for (int c = threadIdx.x; c < 2 * padded; c += 32 * kWarps) {
+    for (int i = threadIdx.x; i < 2 * padded; i += 32 * kWarps) {
+        const int at = i / padded * share + Lines<Elem>::at_column(i % padded);
         float sum = 0;
-        for (int k = 0; k < kWarps; k++) sum += sums[k * 2 * padded + c];
-        out[c] = sum;
+        for (int k = 0; k < kWarps; k++) sum += sums[k * 2 * share + at];
+        out[i] = sum;
     }
 }
 
@@ -181,8 +200,8 @@ void qknorm_backward(Elem* dqkv, float* dqw, float* dkw, const Elem* qk, const E
     float* partials = static_cast<float*>(ws.data);
     const bool aligned = rows_aligned<Elem>(HS, dqkv, qk, qw, kw);
     launch(aligned ? qknorm_backward_kernel<Elem, true> : qknorm_backward_kernel<Elem, false>,
-           blocks, 32 * kWarps, kWarps * 2 * padded * sizeof(float), s, dqkv, partials, qk, qw, kw,
-           rstd, heads, H, KV, HS, padded);
+           blocks, 32 * kWarps, kWarps * 2 * Lines<Elem>::floats(HS) * sizeof(float), s, dqkv,
+           partials, qk, qw, kw, rstd, heads, H, KV, HS, padded);
     add_partial_sums(dqw, dkw, partials, blocks, padded, HS, s);
 }
 

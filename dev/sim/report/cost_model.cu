@@ -13,10 +13,12 @@
 #include "llmc/ops/layernorm.h"
 #include "llmc/ops/matmul.cuh"
 #include "llmc/ops/matmul.h"
+#include "llmc/ops/qknorm.h"
 #include "llmc/ops/reduce_sums.h"
 #include "llmc/ops/rmsnorm.h"
 #include "llmc/ops/rope.h"
 #include "llmc/ops/swiglu.h"
+#include "llmc/ops/wire.h"
 
 namespace {
 
@@ -117,6 +119,20 @@ void llama_rows(Report& r, const char* type) {
               [&] { rope<Elem>(qkv, table, B, T, H, H, kHS, pairs, 1, kStream); });
 }
 
+// Qwen 3's norm of heads, at its head size; a quarter of the heads are keys.
+template <class Elem>
+void qknorm_rows(Report& r, const char* type) {
+    constexpr int N = kBackwardN, HS = 128, H = 3, KV = 1;
+    constexpr double E = sizeof(Elem), heads = double(N) * (H + KV), elements = heads * HS * E;
+    Memory qkv(size_t(N) * (H + 2 * KV) * HS * sizeof(Elem)), qk{size_t(elements)},
+        rstd{size_t(heads) * 4}, w(HS * sizeof(Elem)), dqw(HS * 4), dkw(HS * 4),
+        ws(qknorm_backward_workspace_bytes(N, H, KV, HS, kStream));
+    r.row("qknorm_forward", type, 3 * elements + heads * 4 + HS * E,
+          [&] { qknorm_forward<Elem>(qkv, qk, rstd, w, w, N, H, KV, HS, 1e-6f, kStream); });
+    r.row("qknorm_backward", type, 3 * elements + heads * 4 + HS * E + 4 * HS * 4,
+          [&] { qknorm_backward<Elem>(qkv, dqw, dkw, qk, w, w, rstd, N, H, KV, HS, ws, kStream); });
+}
+
 template <class Elem>
 void elementwise_rows(Report& r, const char* type) {
     const size_t n = size_t(kN) * r.width;
@@ -181,6 +197,14 @@ void sum_rows(Report& r) {
     r.row("sum_of_elements", "fp32", 4.0 * n, [&] { sum_of_elements(sum, x, n, kStream); });
     r.row("accumulate_fixed", "fp32", 24.0 * n, [&] { accumulate_fixed(acc, x, bad, n, kStream); });
     r.row("fixed_to_float", "fp32", 12.0 * n, [&] { fixed_to_float(x, acc, n, kStream); });
+    Memory most(4);
+    for (const Wire wire : {Wire::Bf16, Wire::Fp16}) {
+        const char* type = wire == Wire::Bf16 ? "bf16" : "fp16";
+        r.row("wire_pack", type, 6.0 * n, [&] { wire_pack(y, x, n, wire, most, 2, kStream); });
+        r.row("wire_unpack", type, 6.0 * n, [&] { wire_unpack(x, y, n, wire, most, 2, kStream); });
+        r.row("wire_add", type, 10.0 * n, [&] { wire_add(x, y, n, wire, most, 2, kStream); });
+    }
+    r.row("wire_most", "fp32", 4.0 * n, [&] { wire_most(most, x, n, kStream); });
 }
 
 // Arithmetic bounds attention, but its accesses have goals too.
@@ -233,7 +257,9 @@ std::vector<Cost> measure_costs(const std::string& filter, int width) {
     layernorm_rows<float>(r, "fp32");
     layernorm_rows<bf16>(r, "bf16");
     llama_rows<float>(r, "fp32");
+    qknorm_rows<float>(r, "fp32");
     llama_rows<bf16>(r, "bf16");
+    qknorm_rows<bf16>(r, "bf16");
     elementwise_rows<float>(r, "fp32");
     elementwise_rows<bf16>(r, "bf16");
     embedding_rows<float>(r, "fp32");
