@@ -9,8 +9,8 @@
 #include "llmc/core/launch.cuh"
 
 // ---- errors
-// One thread issues all device work, so plain variables do.
-static const void *last_kernel = nullptr, *kernel_before = nullptr;
+// What this thread has launched: the one that asks what went wrong.
+static thread_local const void *last_kernel = nullptr, *kernel_before = nullptr;
 static int64_t current_step = -1;
 
 void cuda_note_kernel(const void* kernel) {
