@@ -117,7 +117,10 @@ void kernel_run(const Launch& l, const std::function<void()>& body) {
     block.body = &body;
     block.threads = int(l.block.x * l.block.y * l.block.z);
     block.dynamic_smem = dynamic_smem_open(l.smem);
-    block.shared = shared_for(l.kernel);
+    {
+        const Unseen notes;
+        block.shared = shared_for(l.kernel);
+    }
     gridDim = l.grid;
     blockDim = l.block;
     block.running = true;

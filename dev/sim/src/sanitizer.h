@@ -26,6 +26,10 @@ CUSIM_WEAK void __tsan_release(void* address);
 CUSIM_WEAK void __tsan_java_init(unsigned long begin, unsigned long size);
 CUSIM_WEAK void __tsan_java_alloc(unsigned long p, unsigned long size);
 CUSIM_WEAK void __tsan_java_free(unsigned long p, unsigned long size);
+CUSIM_WEAK void AnnotateIgnoreReadsBegin(const char* file, int line);
+CUSIM_WEAK void AnnotateIgnoreReadsEnd(const char* file, int line);
+CUSIM_WEAK void AnnotateIgnoreWritesBegin(const char* file, int line);
+CUSIM_WEAK void AnnotateIgnoreWritesEnd(const char* file, int line);
 CUSIM_WEAK void AnnotateBenignRaceSized(const char* file, int line, const volatile void* p,
                                         long size, const char* what);
 }
@@ -34,6 +38,22 @@ namespace cusim {
 inline const bool kAsan = __asan_init != nullptr;
 inline const bool kMsan = __msan_start_switch_fiber != nullptr;
 inline const bool kTsan = __tsan_create_fiber != nullptr && __tsan_java_init != nullptr;
+// While it lives the thread sanitizer sees no access. For what the simulator notes down: streams
+// take turns at it, but must not count as ordered by that, or no race between two streams would
+// show.
+struct Unseen {
+    Unseen() {
+        if (!kTsan) return;
+        AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    }
+    ~Unseen() {
+        if (!kTsan) return;
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+        AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    }
+    Unseen(const Unseen&) = delete;
+};
 // Under these tools device memory comes from malloc: the tool guards it better than pages do.
 inline const bool kHeapMemory = kAsan || kMsan || kTsan;
 }  // namespace cusim

@@ -49,11 +49,16 @@ void shift_slots() {
     static char lock;
     void* me = __tsan_get_current_fiber();
     for (int k = 0; k < 3; k++) {
-        idle.push_back(__tsan_create_fiber(0));
-        __tsan_switch_to_fiber(idle.back(), 1);
+        void* one = __tsan_create_fiber(0);
+        {
+            const Unseen notes;
+            idle.push_back(one);
+        }
+        __tsan_switch_to_fiber(one, 1);
         __tsan_release(&lock);
         __tsan_switch_to_fiber(me, 1);
     }
+    const Unseen notes;
     while (idle.size() > 64) {
         __tsan_destroy_fiber(idle.front());
         idle.pop_front();
@@ -98,6 +103,7 @@ void tsan_block_begin() {
 // The sanitizer forgets what a destroyed thread did, so the last ones live on, to be compared with
 // those of later blocks.
 void tsan_block_end() {
+    const Unseen notes;
     static std::deque<void*> kept;
     static const size_t limit = size_t(env_number("CUSIM_TSAN_KEEP", 4096));
     for (int i = 0; i < block.threads; i++) kept.push_back(threads[i].tsan_fiber);
