@@ -65,7 +65,7 @@ LIB_OBJ   += $(patsubst %.cu,$(OBJ)/%.cu.o,$(filter-out %_test.cu,$(wildcard llm
 TEST_OBJ  += $(patsubst %.cu,$(OBJ)/%.cu.o,$(wildcard llmc/*/*_test.cu))
 # -x cu: train_gpt.cu and test_gpt.cu hold no kernels and compile either way.
 COMPILE_CU = $(NVCC) -x cu -ccbin $(CXX) -std=c++20 -O3 -g -lineinfo $(NVCC_GENCODE) $(CPPFLAGS) \
-             $(addprefix -Xcompiler ,$(filter -f% -m% -Wall,$(CXXFLAGS)))
+             $(addprefix -Xcompiler ,$(filter -f% -m% -Wall -Wextra,$(CXXFLAGS)))
 else
 COMPILE_CU = $(CXX) -x c++ $(CXXFLAGS) $(CPPFLAGS)
 endif

@@ -4,7 +4,7 @@
 // of its longest row. A row's losses are a function of the row alone, so how rows come together, and
 // on which rank, changes no bit on the CPU. (A GPU's library of products chooses its algorithm by
 // the number of rows: there the last digits may depend on --micro-batch, never on the ranks.)
-// Proof: eval_score_test.cpp.
+// Proof: eval_task_test.cpp.
 #pragma once
 #include <functional>
 #include <vector>
