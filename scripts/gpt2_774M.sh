@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # GPT-2 774M on 30 billion tokens of web text.
-#   machine        any number of ranks that divides 512 micro-batches of 1024 tokens; CPU today
+#   machine        any number of ranks that divides 512 micro-batches of 1024 tokens, each with a GPU or
+#                  a share of the cores
 #   tokens         30 B: 57,220 steps of 524,288
 #   expected time  about 1.6e20 FLOP in all: 18 days at a sustained 100 TFLOP/s
 #   expected loss  below the smaller models'; not measured by us
 # Check it first: scripts/gpt2_774M.sh --dry-run
-. "$(dirname "$0")/gpt2_common.sh"
-gpt2_run gpt2:774M --micro-batch 1 --batch-tokens 524288 --steps 57220 --lr 2.5e-4 --warmup-steps 700 \
+. "$(dirname "$0")/known_runs.sh"
+known_run gpt2:774M --micro-batch 1 --batch-tokens 524288 --steps 57220 --lr 2.5e-4 --warmup-steps 700 \
     --zero 2 --recompute selective --out "${OUT:-out/gpt2_774M}" "$@"

@@ -11,6 +11,6 @@
 #                    train_gpt tokenize TEXT.jsonl --tokenizer tokenizer.model --out data/web
 # Check it first: scripts/llama_1.1B.sh --dry-run prints the plan of memory and disk and starts nothing.
 : "${DATA:=data/web_train_*.bin}" "${VAL_DATA:=data/web_val_*.bin}"
-. "$(dirname "$0")/gpt2_common.sh"
-gpt2_run llama:tinyllama-1.1B --micro-batch 1 --seq-len 2048 --batch-tokens 2097152 --steps 10490 --lr 4e-4 \
+. "$(dirname "$0")/known_runs.sh"
+known_run llama:tinyllama-1.1B --micro-batch 1 --seq-len 2048 --batch-tokens 2097152 --steps 10490 --lr 4e-4 \
     --warmup-steps 2000 --min-lr-frac 0.1 --zero 3 --recompute block --out "${OUT:-out/llama_1.1B}" "$@"

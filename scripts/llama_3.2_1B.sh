@@ -15,11 +15,9 @@
 #                    scripts/llama_3.2_1B.sh --lr 1e-5 --steps 500
 # Check it first: scripts/llama_3.2_1B.sh --dry-run prints the plan of memory and disk and starts nothing.
 : "${DATA:=data/own_train_*.bin}" "${VAL_DATA:=data/own_val_*.bin}" "${MODEL:=Llama-3.2-1B}"
-. "$(dirname "$0")/gpt2_common.sh"
-model=out/llama_3.2_1B_start
+. "$(dirname "$0")/known_runs.sh"
 case " $* " in
-    *" --dry-run "*) model=llama:3.2-1B ;;
-    *) [ -e "$model/ckpt" ] || "${TRAIN_GPT:-./train_gpt}" import "$MODEL" --out "$model" ;;
+    *" --dry-run "*) [ -e "$MODEL" ] || MODEL=llama:3.2-1B ;;
 esac
-gpt2_run "$model" --micro-batch 1 --seq-len 2048 --batch-tokens 524288 --steps 1907 --lr 5e-5 \
+known_run "$MODEL" --micro-batch 1 --seq-len 2048 --batch-tokens 524288 --steps 1907 --lr 5e-5 \
     --warmup-steps 100 --zero 3 --recompute block --out "${OUT:-out/llama_3.2_1B}" "$@"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scripts/gpt2_*.sh share: where the data is, how ranks are started.
+# What scripts/gpt2_*.sh and llama_*.sh share: where the data is, how ranks are started.
 #   RANKS=8       processes in all                      [1; under Slurm: the job's tasks]
 #   HOSTS=a:4,b:4 machines and ranks on each, for mpirun [this one]
 #   DATA, VAL_DATA  token shards                         [data/fineweb_train_*.bin, data/fineweb_val_*.bin]
@@ -11,8 +11,8 @@
 set -eu
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# gpt2_run MODEL OPTIONS... [--dry-run]
-gpt2_run() {
+# known_run MODEL OPTIONS... [--dry-run]
+known_run() {
     local model=$1 options=() dry_run=0 word; shift
     for word in "$@"; do
         if [ "$word" = --dry-run ]; then dry_run=1; else options+=("$word"); fi
