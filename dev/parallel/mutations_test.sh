@@ -45,4 +45,9 @@ mutate "the last slice is never owned"       $slicing 's/if \(const int64_t n = 
 mutate "slices that cut a chunk of the norm" $slicing 's/each = round_up\(\(n \+ ranks - 1\) \/ ranks, kTensorAlign\)/each = (n + ranks - 1) \/ ranks/'
 mutate "ranks do not meet"                   $shared 's/if \(r != rank_\) wait_for\(counts_\[r\], met_\);/(void)r;/'
 mutate "one place instead of two"            llmc/parallel/comm_shared.h 's/\(met_ \+ uint32_t\(ago\)\) % 2/0u * uint32_t(ago)/' $shared
+mutate "registered: a sum stays with its owner" $shared 's/combine\(shifted<void\*>\(at, shift\)/combine(std::vector<void*>{at[size_t(rank_)] + shift}/'
+mutate "registered: nobody waits to be read" $shared 's/return meet\(\);/return;/'
+mutate "registered: nobody waits to be ready" $shared 's/^        meet\(\);$//'
+mutate "registered: one rank's slice for all" $shared 's/\(in_place \? s\.begin\(r\) \* p\.width : 0\)/0/'
+mutate "registered: alone if need be"        $shared 's/do_all_reduce\(&ok, 1, .*/meet();/'
 mutate "a rank adds itself twice"            $shared 's/from\.push_back\(outbox\(r, 1\)\)/from.push_back(outbox(r ? r : rank_, 1))/'

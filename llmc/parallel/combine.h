@@ -1,6 +1,5 @@
 // llmc/parallel/combine.h: one element-wise reduction over ranks, in the order of ranks.
 #pragma once
-#include <cstring>
 #include <vector>
 
 #include "llmc/core/check.h"
@@ -31,10 +30,11 @@ inline int64_t Combine<int64_t>::add(int64_t x, int64_t y) {
 
 constexpr size_t kCombineBlock = 512;  // elements at a time: the sums stay in the L1 cache
 
-// to[i] = from[0][i] op from[1][i] op ...; `to` may be one of them. `copy` is a second place for
-// the result, or null. A NaN is the largest and the smallest, so that no rank loses sight of it.
+// to[0][i] = to[1][i] = ... = from[0][i] op from[1][i] op ...; what is written may be what is read.
+// A NaN is the largest and the smallest, so that no rank loses sight of it.
 template <class T>
-void combine(T* to, T* copy, const std::vector<const void*>& from, size_t n, ReduceOp op) {
+void combine(const std::vector<void*>& to, const std::vector<const void*>& from, size_t n,
+             ReduceOp op) {
     using C = Combine<T>;
     using Wide = typename C::Wide;
     Wide sum[kCombineBlock];
@@ -53,16 +53,14 @@ void combine(T* to, T* copy, const std::vector<const void*>& from, size_t n, Red
             else
                 each(from[r], [](Wide s, Wide x) { return s < x || s != s ? s : x; });
         }
-        for (size_t i = 0; i < m; i++) to[at + i] = C::narrow(sum[i]);
-        if (copy) std::memcpy(copy + at, to + at, m * sizeof(T));
+        for (void* place : to)
+            for (size_t i = 0; i < m; i++) static_cast<T*>(place)[at + i] = C::narrow(sum[i]);
     }
 }
 
-inline void combine(void* to, void* copy, const std::vector<const void*>& from, size_t n, Dtype t,
-                    ReduceOp op) {
-    const auto as = [&]<class T>(T) {
-        combine(static_cast<T*>(to), static_cast<T*>(copy), from, n, op);
-    };
+inline void combine(const std::vector<void*>& to, const std::vector<const void*>& from, size_t n,
+                    Dtype t, ReduceOp op) {
+    const auto as = [&]<class T>(T) { combine<T>(to, from, n, op); };
     switch (t) {
         case Dtype::F32:
             return as(float());

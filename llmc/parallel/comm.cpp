@@ -8,6 +8,11 @@ CommRecording Comm::record(const char* kind, const char* what, Dtype t, size_t n
     return {kind, what, t, n, bytes};
 }
 
+std::shared_ptr<void> Comm::memory_register(void* data, size_t bytes, const char* what) {
+    const CommRecording recording = record("registration", what, Dtype::I32, bytes / 4, 0);
+    return do_register(data, bytes);
+}
+
 void Comm::all_reduce(void* data, size_t n, Dtype t, ReduceOp op, const char* what) {
     const size_t N = size_t(size());
     const CommRecording recording = record("all-reduce", what, t, n, 2 * n * (N - 1) / N);

@@ -35,8 +35,8 @@ struct Slices {
     size_t count(int rank) const { return begin(rank + 1) - begin(rank); }
 };
 
-// Thrown out of a collective when another rank has failed and nobody will answer any more. That rank
-// says why; this one has nothing to add.
+// Thrown out of a collective when another rank has failed and nobody will answer any more. That
+// rank says why; this one has nothing to add.
 struct PeerFailed {
     int code, rank;
 };
@@ -52,6 +52,15 @@ class Comm {
 
     // `what` says in records and messages what is being sent; a literal, since it is kept.
 
+    // Lets collectives reach this memory of all ranks where it lies, without copies on the way
+    // (NCCL calls it registering a user buffer). Collective, before the memory is used: `data` is
+    // what memory_alloc gave, still zero, and `bytes` are equal on all ranks. Collectives are then
+    // called with pointers to the same offset on every rank. It ends with the handle, which goes
+    // before the memory does, and with no collective under way. Null, on all ranks alike, where
+    // this communicator gains nothing or the system forbids it: all works without.
+    [[nodiscard]] std::shared_ptr<void> memory_register(void* data, size_t bytes,
+                                                        const char* what = "");
+
     // data (n) = reduction over ranks of data (n).
     void all_reduce(void* data, size_t n, Dtype t, ReduceOp op, const char* what = "");
     // mine (this rank's slice) = reduction over ranks of that slice of all (s.n); mine may lie in
@@ -60,11 +69,11 @@ class Comm {
                         const char* what = "");
     // all (s.n) = every rank's slice; mine may lie in its place inside all.
     void all_gather(void* all, const void* mine, Slices s, Dtype t, const char* what = "");
-    // Shows every rank all ranks' values of its own slice, piece by piece, in the order of ranks for
-    // each piece: take(values, first, count), first counted from the slice's start. What take is
-    // shown is a copy that it may change, but for the rank's own, which lie in `all`. A communicator
-    // of GPUs puts the copies into `room`, (size() - 1) * s.each elements, and take queues its work
-    // on stream(); others bring their own.
+    // Shows every rank all ranks' values of its own slice, piece by piece, in the order of ranks
+    // for each piece: take(values, first, count), first counted from the slice's start. Take may
+    // change what it is shown: a copy, or a rank's `all` itself, which then holds what take left
+    // there. A communicator of GPUs puts the copies into `room`, (size() - 1) * s.each elements,
+    // and take queues its work on stream(); others bring their own.
     using Take = std::function<void(void* values, size_t first, size_t count)>;
     void scatter(void* all, Slices s, Dtype t, const Take& take, const char* what = "",
                  void* room = nullptr);
@@ -116,8 +125,8 @@ class Comm {
     }
 
     // Bytes that this rank has sent so far, as the textbook counts: an all-reduce is a
-    // reduce-scatter and an all-gather, each of which sends (N-1)/N of the data; a broadcast's bytes
-    // are the root's. Exact when the slices are full.
+    // reduce-scatter and an all-gather, each of which sends (N-1)/N of the data; a broadcast's
+    // bytes are the root's. Exact when the slices are full.
     int64_t bytes_sent() const { return bytes_sent_; }
 
   protected:
@@ -129,6 +138,7 @@ class Comm {
     virtual void do_send(const void* data, size_t n, Dtype t, int to) = 0;
     virtual void do_recv(void* data, size_t n, Dtype t, int from) = 0;
     virtual void do_barrier() = 0;
+    virtual std::shared_ptr<void> do_register(void*, size_t) { return nullptr; }
 
   private:
     template <class Elem>
@@ -137,15 +147,25 @@ class Comm {
     int64_t bytes_sent_ = 0;
 };
 template <>
-constexpr Dtype Comm::comm_dtype<float>() { return Dtype::F32; }
+constexpr Dtype Comm::comm_dtype<float>() {
+    return Dtype::F32;
+}
 template <>
-constexpr Dtype Comm::comm_dtype<bf16>() { return Dtype::BF16; }
+constexpr Dtype Comm::comm_dtype<bf16>() {
+    return Dtype::BF16;
+}
 template <>
-constexpr Dtype Comm::comm_dtype<double>() { return Dtype::F64; }
+constexpr Dtype Comm::comm_dtype<double>() {
+    return Dtype::F64;
+}
 template <>
-constexpr Dtype Comm::comm_dtype<int32_t>() { return Dtype::I32; }
+constexpr Dtype Comm::comm_dtype<int32_t>() {
+    return Dtype::I32;
+}
 template <>
-constexpr Dtype Comm::comm_dtype<int64_t>() { return Dtype::I64; }
+constexpr Dtype Comm::comm_dtype<int64_t>() {
+    return Dtype::I64;
+}
 
 // The world of one rank.
 std::unique_ptr<Comm> comm_self();

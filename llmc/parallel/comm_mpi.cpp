@@ -33,7 +33,7 @@ namespace {
 
 // to = from + to, in bf16.
 void add_bf16(void* from, void* to, int* n, MPI_Datatype*) {
-    combine(to, nullptr, {to, from}, size_t(*n), Dtype::BF16, ReduceOp::Sum);
+    combine({to}, {to, from}, size_t(*n), Dtype::BF16, ReduceOp::Sum);
 }
 
 class CommMpi final : public Comm {

@@ -1,10 +1,15 @@
 #include "llmc/parallel/comm_shared.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "llmc/core/check.h"
@@ -43,6 +48,100 @@ CommShared::CommShared(void* memory, int rank, int ranks, const std::atomic<int3
     // A rank that is bound to cores of its own may look on; ranks that share cores must not.
     const bool bound = cores_given() < cores_online();
     spins_ = bound || ranks <= cores_online() ? kSpins : 0;
+}
+
+// ---- registered memory
+
+namespace {
+// What a rank tells the others of its part.
+struct Offer {
+    int64_t pid, fd;  // fd -1: it has none
+    int64_t bytes;
+    int64_t key;  // stands at the part's beginning until all have found it
+};
+
+// A file of zeros that has all its memory, or -1.
+int part_create(size_t bytes) {
+    const int fd = ::memfd_create("train_gpt", MFD_CLOEXEC);
+    if (fd < 0) return -1;
+    if (::posix_fallocate(fd, 0, off_t(bytes)) == 0) return fd;
+    ::close(fd);
+    return -1;
+}
+
+// At `where`, or anywhere; null when it cannot be.
+char* part_map(int fd, size_t bytes, void* where = nullptr) {
+    void* p =
+        ::mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (where ? MAP_FIXED : 0), fd, 0);
+    return p == MAP_FAILED ? nullptr : static_cast<char*>(p);
+}
+
+// Another rank's part; null when this system does not show it, or /proc shows another process.
+char* part_find(const Offer& offer, size_t bytes) {
+    if (offer.fd < 0 || offer.bytes != int64_t(bytes)) return nullptr;
+    const std::string name = str("/proc/", offer.pid, "/fd/", offer.fd);
+    const int fd = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) return nullptr;
+    struct stat info;
+    char* p = nullptr;
+    if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == off_t(bytes))
+        p = part_map(fd, bytes);
+    ::close(fd);
+    if (p && std::memcmp(p, &offer.key, sizeof offer.key) != 0) ::munmap(p, bytes), p = nullptr;
+    return p;
+}
+}  // namespace
+
+std::shared_ptr<void> CommShared::do_register(void* data, size_t bytes) {
+    if (size_ == 1) return nullptr;
+    Offer mine = {::getpid(), bytes >= sizeof(Offer::key) ? part_create(bytes) : -1, int64_t(bytes),
+                  0};
+    char* part = mine.fd >= 0 ? part_map(int(mine.fd), bytes) : nullptr;
+    if (part && ::getrandom(&mine.key, sizeof mine.key, 0) == sizeof mine.key)
+        std::memcpy(part, &mine.key, sizeof mine.key);
+    std::vector<Offer> offers(static_cast<size_t>(size_));
+    constexpr size_t words = sizeof(Offer) / sizeof(int64_t);
+    do_all_gather(offers.data(), &mine, {words * size_t(size_), words}, Dtype::I64);
+
+    Registered all{bytes, {}};
+    for (int r = 0; r < size_; r++)
+        all.parts.push_back(r == rank_ ? part : part_find(offers[size_t(r)], bytes));
+    int32_t ok = std::find(all.parts.begin(), all.parts.end(), nullptr) == all.parts.end();
+    do_all_reduce(&ok, 1, Dtype::I32, ReduceOp::Min);
+    // All have found all; no rank writes into another's before that one has come to a collective.
+    if (part) std::memset(part, 0, sizeof mine.key), ::munmap(part, bytes);
+    all.parts[size_t(rank_)] = static_cast<char*>(data);
+    if (ok) {
+        CHECK(part_map(int(mine.fd), bytes, data), Exit::Resource, "cannot map shared memory",
+              std::strerror(errno), str(bytes, " bytes"));
+        registered_.push_back(all);
+    } else {
+        for (int r = 0; r < size_; r++)
+            if (r != rank_ && all.parts[size_t(r)]) ::munmap(all.parts[size_t(r)], bytes);
+    }
+    if (mine.fd >= 0) ::close(int(mine.fd));
+    if (!ok) return nullptr;
+    return {data, [this](void* p) { deregister(p); }};
+}
+
+void CommShared::deregister(void* data) {
+    for (size_t i = 0; i < registered_.size(); i++) {
+        const Registered& all = registered_[i];
+        if (all.parts[size_t(rank_)] != data) continue;
+        for (int r = 0; r < size_; r++)
+            if (r != rank_) ::munmap(all.parts[size_t(r)], all.bytes);
+        registered_.erase(registered_.begin() + ptrdiff_t(i));
+        return;
+    }
+}
+
+CommShared::Places CommShared::everywhere(const void* data) const {
+    for (const Registered& all : registered_) {
+        const ptrdiff_t offset = static_cast<const char*>(data) - all.parts[size_t(rank_)];
+        if (offset >= 0 && size_t(offset) < all.bytes)
+            return shifted<char*>(all.parts, size_t(offset));
+    }
+    return {};
 }
 
 // ---- meeting
@@ -127,7 +226,7 @@ void CommShared::small_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) {
     meet();
     std::vector<const void*> from;
     for (int r = 0; r < size_; r++) from.push_back(outbox(r, 1));
-    combine(data, nullptr, from, n, t, op);
+    combine({data}, from, n, t, op);
 }
 
 void CommShared::do_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) {
@@ -136,13 +235,20 @@ void CommShared::do_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) {
     if (n * width <= kSmall) return small_all_reduce(data, n, t, op);
     // Slices begin at multiples of a cache line.
     const size_t ranks = size_t(size_), each = round_up((n + ranks - 1) / ranks, 64);
+    if (const Places at = everywhere(data); !at.empty()) {
+        const size_t shift = Slices{n, each}.begin(rank_) * width;
+        meet();
+        combine(shifted<void*>(at, shift), shifted<const void*>(at, shift),
+                Slices{n, each}.count(rank_), t, op);
+        return meet();
+    }
     const Piece p = cut({n, each}, t, size_);
     char *all = static_cast<char*>(data), *mine = all + p.s.begin(rank_) * width;
     for (size_t period = 0; period < p.pieces() + 2; period++) {
         if (period < p.pieces()) copy_in(p, period, all);
         if (period >= 1 && period <= p.pieces()) {
             const size_t piece = period - 1;
-            combine(mine + p.first(piece) * width, outbox(rank_, 0), sources(p, piece, all),
+            combine({mine + p.first(piece) * width, outbox(rank_, 0)}, sources(p, piece, all),
                     p.count(rank_, piece), t, op);
         }
         if (period >= 2) copy_out(p, period - 2, all);
@@ -152,10 +258,15 @@ void CommShared::do_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) {
 
 void CommShared::do_reduce_scatter(void* mine, const void* from, Slices s, Dtype t, ReduceOp op) {
     const Piece p = cut(s, t, size_);
+    if (const Places at = everywhere(from); !at.empty()) {
+        meet();
+        combine({mine}, shifted<const void*>(at, s.begin(rank_) * p.width), s.count(rank_), t, op);
+        return meet();
+    }
     const char* all = static_cast<const char*>(from);
     for (size_t period = 0; period < p.pieces() + 1; period++) {
         if (period >= 1)
-            combine(static_cast<char*>(mine) + p.first(period - 1) * p.width, nullptr,
+            combine({static_cast<char*>(mine) + p.first(period - 1) * p.width},
                     sources(p, period - 1, all), p.count(rank_, period - 1), t, op);
         if (period < p.pieces()) {
             copy_in(p, period, all);
@@ -166,6 +277,14 @@ void CommShared::do_reduce_scatter(void* mine, const void* from, Slices s, Dtype
 
 void CommShared::do_scatter(void* data, Slices s, Dtype t, const Take& take, void*) {
     const Piece p = cut(s, t, size_);
+    if (const Places at = everywhere(data); !at.empty()) {
+        meet();
+        for (size_t piece = 0; piece < p.pieces() && p.count(rank_, piece); piece++)
+            for (char* rank : at)
+                take(rank + (s.begin(rank_) + p.first(piece)) * p.width, p.first(piece),
+                     p.count(rank_, piece));
+        return meet();
+    }
     const char* all = static_cast<const char*>(data);
     for (size_t period = 0; period < p.pieces() + 1; period++) {
         if (period >= 1 && p.count(rank_, period - 1))
@@ -182,7 +301,19 @@ void CommShared::do_all_gather(void* to, const void* from, Slices s, Dtype t) {
     const Piece p = cut(s, t, 1);
     char *all = static_cast<char*>(to), *place = all + s.begin(rank_) * p.width;
     const char* mine = static_cast<const char*>(from);
-    if (mine != place) std::memmove(place, mine, s.count(rank_) * p.width);
+    const bool in_place = mine == place;
+    const Places at = everywhere(in_place ? all : mine);
+    if (!in_place) std::memmove(place, mine, s.count(rank_) * p.width);
+    if (!at.empty()) {
+        meet();
+        for (int i = 1; i < size_; i++) {
+            const int r = (rank_ + i) % size_;
+            std::memcpy(all + s.begin(r) * p.width,
+                        at[size_t(r)] + (in_place ? s.begin(r) * p.width : 0),
+                        s.count(r) * p.width);
+        }
+        return meet();
+    }
     for (size_t period = 0; period < p.pieces() + 1; period++) {
         if (period < p.pieces()) publish(p, period, place);
         if (period >= 1) copy_out(p, period - 1, all);

@@ -2,11 +2,14 @@
 #include "llmc/parallel/comm.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 
+#include "llmc/core/memory.h"
 #include "llmc/parallel/comm_mpi.h"
 #include "llmc/parallel/comm_testing.h"
 #include "llmc/parallel/selftest.h"
@@ -19,12 +22,88 @@ TEST(comm, every_collective_on_any_number_of_ranks) {
 
 TEST(comm, sums_are_in_the_order_of_ranks) {
     // ((1 + 2^-24) + 2^-24) rounds to 1 in fp32, in any other order to 1 + 2^-23.
-    for (size_t n : {size_t(5), size_t(100'000)})
-        EXPECT_TRUE(on_ranks(3, [n](Comm& comm) {
-            std::vector<float> x(n, comm.rank() == 0 ? 1.f : 0x1p-24f);
-            comm.all_reduce(x.data(), n);
-            for (float y : x) ASSERT_EQ(y, 1.f);
-        }));
+    for (bool registered : {false, true})
+        for (size_t n : {size_t(5), size_t(100'000)})
+            EXPECT_TRUE(on_ranks(3, [=](Comm& comm) {
+                Memory<CpuStream> memory{CpuStream{}};
+                float* x = memory.get<float>("test", "", int64_t(n));
+                const auto handle =
+                    registered ? comm.memory_register(x, n * sizeof(float)) : nullptr;
+                std::fill(x, x + n, comm.rank() == 0 ? 1.f : 0x1p-24f);
+                comm.all_reduce(x, n);
+                for (size_t i = 0; i < n; i++) ASSERT_EQ(x[i], 1.f);
+            }));
+}
+
+// What a rank writes while another is in a collective, before or after, is not mixed up with it:
+// values change from one collective to the next, and one rank comes late.
+TEST(comm, registered_memory_belongs_to_its_rank_between_collectives) {
+    EXPECT_TRUE(on_ranks(3, [](Comm& comm) {
+        constexpr size_t each = 5000, n = 3 * each;
+        const Slices s{n, each};
+        const size_t mine = s.begin(comm.rank());
+        Memory<CpuStream> memory{CpuStream{}};
+        int64_t* x = memory.get<int64_t>("test", "", n);
+        const auto handle = comm.memory_register(x, n * sizeof *x);
+        ASSERT_TRUE(handle);
+        for (int64_t round = 0; round < 12; round++) {
+            const auto set = [&] { std::fill(x, x + n, round + comm.rank()); };
+            const int64_t sum = 3 * round + 3;
+            if (round % 3 == comm.rank()) ::usleep(2000);
+            set();
+            comm.all_reduce(x, n);
+            EXPECT_EQ(std::count(x, x + n, sum), int64_t(n));
+            set();
+            comm.reduce_scatter(x + mine, x, s);
+            EXPECT_EQ(std::count(x + mine, x + mine + each, sum), int64_t(each));
+            set();
+            EXPECT_EQ(std::count(x, x + n, round + comm.rank()), int64_t(n));
+            comm.all_gather(x, x + mine, s);
+            for (int r = 0; r < 3; r++)
+                EXPECT_EQ(std::count(x + s.begin(r), x + s.begin(r) + each, round + r),
+                          int64_t(each));
+            set();
+            std::vector<int64_t> got(each, 0);
+            comm.scatter<int64_t>(x, s, [&](int64_t* from, size_t first, size_t count) {
+                for (size_t i = 0; i < count; i++) got[first + i] += from[i];
+            });
+            EXPECT_EQ(std::count(got.begin(), got.end(), sum), int64_t(each));
+        }
+    }));
+}
+
+// Where it cannot be done on one rank, it is done on none, and the memory serves all the same.
+TEST(comm, memory_is_registered_on_all_ranks_or_none) {
+    EXPECT_TRUE(on_ranks(3, [](Comm& comm) {
+        Memory<CpuStream> memory{CpuStream{}};
+        const size_t n = 10'000;
+        float* x = memory.get<float>("test", "", int64_t(n));
+        const auto sum = [&] {
+            std::fill(x, x + n, 1.f);
+            comm.all_reduce(x, n);
+            return std::count(x, x + n, 3.f) == int64_t(n);
+        };
+        // Rank 1 can open no file, then its own but not those of others.
+        rlimit limit{};
+        getrlimit(RLIMIT_NOFILE, &limit);
+        const int next = ::dup(0);
+        ::close(next);
+        for (rlim_t files : {rlim_t(next), rlim_t(next) + 1}) {
+            const rlimit few{files, limit.rlim_max};
+            if (comm.rank() == 1) setrlimit(RLIMIT_NOFILE, &few);
+            EXPECT_FALSE(comm.memory_register(x, n * sizeof *x));
+            EXPECT_TRUE(sum());
+            setrlimit(RLIMIT_NOFILE, &limit);
+        }
+        EXPECT_FALSE(comm.memory_register(x, n * sizeof *x - size_t(comm.rank())));
+        EXPECT_TRUE(sum());
+        for (int times = 0; times < 2; times++) {
+            const auto handle = comm.memory_register(x, n * sizeof *x);
+            EXPECT_TRUE(handle);
+            EXPECT_TRUE(sum());
+        }
+        EXPECT_TRUE(sum());
+    }));
 }
 
 TEST(comm, a_sum_of_bf16_is_rounded_once) {

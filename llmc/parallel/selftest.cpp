@@ -45,24 +45,30 @@ Stream stream_of(Comm& comm) {
 }
 
 // What every test of a collective needs: n values of each rank, between guards that must not
-// change, in memory of the communicator's backend.
+// change, in memory of the communicator's backend, registered or not; then n is equal on all ranks.
+enum class Register { No, Yes };
 template <class T, class Stream>
 class Field {
   public:
-    Field(Comm& comm, int rank, size_t n)
+    Field(Comm& comm, int rank, size_t n, Register reg = Register::No)
         : s_(stream_of<Stream>(comm)),
           n_(n),
           base_(static_cast<T*>(memory_alloc(bytes(), "selftest", s_))) {
+        if (reg == Register::Yes) handle_ = comm.memory_register(base_, bytes());
         std::vector<T> all(n_ + 2 * kGuard);
         for (size_t i = 0; i < all.size(); i++) all[i] = value<T>(kNobody, i);
         for (size_t i = 0; i < n; i++) all[kGuard + i] = value<T>(rank, i);
         memory_from_host(base_, all.data(), bytes(), s_);
     }
-    ~Field() { memory_free(base_, bytes(), s_); }
+    ~Field() {
+        handle_.reset();
+        memory_free(base_, bytes(), s_);
+    }
     Field(const Field&) = delete;
     Field& operator=(const Field&) = delete;
 
     T* data() { return base_ + kGuard; }
+    bool registered() const { return handle_ != nullptr; }
     // Are the values from `first` on those of expected(i), i = 0 .. count, and the guards
     // untouched?
     template <class Expected>
@@ -84,6 +90,7 @@ class Field {
     Stream s_;
     size_t n_;
     T* base_;
+    std::shared_ptr<void> handle_;
 };
 
 template <class T>
@@ -92,19 +99,19 @@ auto values_of(int rank, size_t first = 0) {
 }
 
 template <class T, class Stream>
-bool check_all_reduce(Comm& comm, size_t n, ReduceOp op) {
-    Field<T, Stream> f(comm, comm.rank(), n);
+bool check_all_reduce(Comm& comm, size_t n, ReduceOp op, Register reg) {
+    Field<T, Stream> f(comm, comm.rank(), n, reg);
     comm.all_reduce(f.data(), n, op);
     return f.holds(0, n, [&](size_t i) { return expected(comm.size(), i, op); });
 }
 
 template <class T, class Stream>
-bool check_reduce_scatter(Comm& comm, Slices s) {
+bool check_reduce_scatter(Comm& comm, Slices s, Register reg) {
     const int rank = comm.rank();
     const size_t first = s.begin(rank), mine = s.count(rank);
     const auto sums = [&](size_t i) { return expected(comm.size(), first + i, ReduceOp::Sum); };
     // To another place and in place.
-    Field<T, Stream> all(comm, rank, s.n), part(comm, rank, mine);
+    Field<T, Stream> all(comm, rank, s.n, reg), part(comm, rank, mine);
     comm.reduce_scatter(part.data(), all.data(), s);
     const bool apart = part.holds(0, mine, sums);
     comm.reduce_scatter(all.data() + first, all.data(), s);
@@ -113,10 +120,10 @@ bool check_reduce_scatter(Comm& comm, Slices s) {
 
 // Every rank's values, in the order of ranks.
 template <class T, class Stream>
-bool check_scatter(Comm& comm, Slices s) {
+bool check_scatter(Comm& comm, Slices s, Register reg) {
     const int rank = comm.rank();
     const size_t mine = s.count(rank);
-    Field<T, Stream> from(comm, rank, s.n), room(comm, rank, s.each * size_t(comm.size()));
+    Field<T, Stream> from(comm, rank, s.n, reg), room(comm, rank, s.each * size_t(comm.size()));
     std::vector<int> next(mine, 0);
     bool ok = true;
     const auto take = [&](T* values, size_t at, size_t count) {
@@ -132,19 +139,19 @@ bool check_scatter(Comm& comm, Slices s) {
     return ok && from.holds(0, s.n, values_of<T>(rank)) && room.holds(0, 0, values_of<T>(0));
 }
 
+// From a place of its own and in place.
 template <class T, class Stream>
-bool check_all_gather(Comm& comm, Slices s) {
+bool check_all_gather(Comm& comm, Slices s, Register reg) {
     const int rank = comm.rank();
     const size_t mine = s.count(rank);
     bool ok = true;
     for (bool in_place : {false, true}) {
-        Field<T, Stream> part(comm, rank, mine), to(comm, 1000 + rank, s.n);
-        T* place = to.data() + s.begin(rank);
+        Field<T, Stream> part(comm, rank, s.each, reg), to(comm, 1000 + rank, s.n, reg);
         std::vector<T> own(mine);
         for (size_t i = 0; i < mine; i++) own[i] = value<T>(rank, i);
-        if (in_place)
-            memory_from_host(place, own.data(), mine * sizeof(T), stream_of<Stream>(comm));
-        comm.all_gather(to.data(), in_place ? place : part.data(), s);
+        T* from = in_place ? to.data() + s.begin(rank) : part.data();
+        memory_from_host(from, own.data(), mine * sizeof(T), stream_of<Stream>(comm));
+        comm.all_gather(to.data(), from, s);
         for (int r = 0; r < comm.size(); r++)
             ok = ok && to.holds(s.begin(r), s.count(r), values_of<T>(r));
     }
@@ -152,8 +159,8 @@ bool check_all_gather(Comm& comm, Slices s) {
 }
 
 template <class T, class Stream>
-bool check_broadcast(Comm& comm, size_t n, int root) {
-    Field<T, Stream> f(comm, comm.rank(), n);
+bool check_broadcast(Comm& comm, size_t n, int root, Register reg) {
+    Field<T, Stream> f(comm, comm.rank(), n, reg);
     comm.broadcast(f.data(), n, root);
     return f.holds(0, n, values_of<T>(root));
 }
@@ -179,36 +186,44 @@ void agree_ok(Comm& host, bool ok, const char* what, const char* type, size_t n)
 }
 
 template <class T, class Stream>
-void check_type(Comm& comm, Comm& host, const char* type) {
+void check_type(Comm& comm, Comm& host, const char* type, Register reg) {
     const size_t ranks = size_t(comm.size()), piece = CommShared::kPiece / sizeof(T);
     for (size_t n : {size_t(1), size_t(63), size_t(5000), piece + 1, 3 * piece + 77}) {
         const auto agree = [&](bool ok, const char* what) { agree_ok(host, ok, what, type, n); };
-        agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Sum), "all-reduce");
+        agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Sum, reg), "all-reduce");
         if constexpr (!std::is_same_v<T, bf16>) {
-            agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Max), "all-reduce");
-            agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Min), "all-reduce");
+            agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Max, reg), "all-reduce");
+            agree(check_all_reduce<T, Stream>(comm, n, ReduceOp::Min, reg), "all-reduce");
         }
         // Full slices, a short last one, and ranks without any.
         for (size_t each : {(n + ranks - 1) / ranks, n, n / ranks + 1}) {
             const Slices s{n, each};
             if (each * ranks < n) continue;
-            agree(check_reduce_scatter<T, Stream>(comm, s), "reduce-scatter");
-            agree(check_scatter<T, Stream>(comm, s), "scatter");
-            agree(check_all_gather<T, Stream>(comm, s), "all-gather");
+            agree(check_reduce_scatter<T, Stream>(comm, s, reg), "reduce-scatter");
+            agree(check_scatter<T, Stream>(comm, s, reg), "scatter");
+            agree(check_all_gather<T, Stream>(comm, s, reg), "all-gather");
         }
         for (int root = 0; root < comm.size(); root += std::max(1, comm.size() - 1))
-            agree(check_broadcast<T, Stream>(comm, n, root), "broadcast");
-        agree(check_send<T, Stream>(comm, n), "send and receive");
+            agree(check_broadcast<T, Stream>(comm, n, root, reg), "broadcast");
+        if (reg == Register::No) agree(check_send<T, Stream>(comm, n), "send and receive");
     }
 }
 
 template <class Stream>
+bool registers(Comm& comm) {
+    return Field<float, Stream>(comm, comm.rank(), 1, Register::Yes).registered();
+}
+
+template <class Stream>
 void check_types(Comm& comm, Comm& host) {
-    check_type<float, Stream>(comm, host, "fp32");
-    check_type<bf16, Stream>(comm, host, "bf16");
-    check_type<double, Stream>(comm, host, "fp64");
-    check_type<int32_t, Stream>(comm, host, "int32");
-    check_type<int64_t, Stream>(comm, host, "int64");
+    for (Register reg : {Register::No, Register::Yes}) {
+        if (reg == Register::Yes && !registers<Stream>(comm)) continue;
+        check_type<float, Stream>(comm, host, "fp32", reg);
+        check_type<bf16, Stream>(comm, host, "bf16", reg);
+        check_type<double, Stream>(comm, host, "fp64", reg);
+        check_type<int32_t, Stream>(comm, host, "int32", reg);
+        check_type<int64_t, Stream>(comm, host, "int64", reg);
+    }
 }
 
 // The best of a few times, on the slowest rank.
@@ -232,16 +247,23 @@ template <class Stream>
 std::vector<CommSpeed> speeds(Comm& comm, Comm& host, size_t bytes) {
     const size_t n = std::max<size_t>(bytes / sizeof(float), 1), ranks = size_t(comm.size());
     const Slices s{n, (n + ranks - 1) / ranks};
-    Field<float, Stream> x(comm, comm.rank(), n), part(comm, comm.rank(), s.each);
+    Field<float, Stream> x(comm, comm.rank(), n, Register::Yes), part(comm, comm.rank(), s.each);
+    Field<float, Stream> any(comm, comm.rank(), n);
     const double share = double(ranks - 1) / double(ranks);
     const auto row = [&](const char* kind, double factor, auto work) {
         return CommSpeed{kind, n * sizeof(float), best_time<Stream>(comm, host, bytes, work),
                          factor};
     };
-    return {row("all-reduce", 2 * share, [&] { comm.all_reduce(x.data(), n); }),
-            row("reduce-scatter", share, [&] { comm.reduce_scatter(part.data(), x.data(), s); }),
-            row("all-gather", share, [&] { comm.all_gather(x.data(), part.data(), s); }),
-            row("broadcast", 1, [&] { comm.broadcast(x.data(), n, 0); })};
+    float* place = x.data() + s.begin(comm.rank());
+    std::vector<CommSpeed> rows = {
+        row("all-reduce", 2 * share, [&] { comm.all_reduce(x.data(), n); }),
+        row("reduce-scatter", share, [&] { comm.reduce_scatter(part.data(), x.data(), s); }),
+        row("all-gather", share, [&] { comm.all_gather(x.data(), place, s); }),
+        row("broadcast", 1, [&] { comm.broadcast(x.data(), n, 0); })};
+    if (x.registered())
+        rows.push_back(
+            row("all-reduce, unregistered", 2 * share, [&] { comm.all_reduce(any.data(), n); }));
+    return rows;
 }
 
 }  // namespace

@@ -49,10 +49,23 @@ Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& conf
     owned_ = owned_ranges(slicing_, dp.rank());
     held_ = state_sliced() ? owned_ : std::vector<Range>{{0, layout_.size, 0}};
 
-    params_ = memory.template get<Elem>("parameters", "weights", size_if(params_sliced()));
+    params_ =
+        get_sent<Elem>(memory, "parameters", "weights", size_if(params_sliced()), state_sliced());
     if (params_sliced()) gathered_create(memory);
     state_create(memory);
     if (!config.inference) gradients_create(memory), wire_create(memory);
+}
+
+// Memory that is sent from and received into, where it is, is registered.
+template <class Elem, class Stream>
+template <class T>
+T* Shards<Elem, Stream>::get_sent(Memory<Stream>& memory, const char* kind, const char* name,
+                                  int64_t count, bool sent) {
+    T* data = memory.template get<T>(kind, name, count);
+    if (!data || !many() || !sent) return data;
+    if (auto handle = dp_.memory_register(data, size_t(count) * sizeof(T), name))
+        registered_.push_back(handle);
+    return data;
 }
 
 template <class Elem, class Stream>
@@ -93,17 +106,18 @@ void Shards<Elem, Stream>::gradients_create(Memory<Stream>& memory) {
 
     const int64_t size = size_if(grads_sliced());
     if (fixed_point()) {
-        sums_ = memory.template get<int64_t>("gradients", "fixed-point sums", size);
+        sums_ = get_sent<int64_t>(memory, "gradients", "fixed-point sums", size, !grads_sliced());
         chunk_ = memory.template get<float>("workspace", "gradient chunk", kChunk<Stream>);
     } else {
-        grads_ = memory.template get<float>("gradients", "fp32", size);
+        grads_ = get_sent<float>(memory, "gradients", "fp32", size, !grads_sliced());
     }
     if (!fixed_point() && !grads_sliced()) return;
 
     const int64_t layer = largest_layer(layout_), embedding = layout_.blocks[0].size;
     const int64_t layers = grads_sliced() ? 2 * layer : layer;
-    float* blocks = memory.template get<float>("gradients", "one micro-batch of a block",
-                                               embedding + layers + layout_.blocks.back().size);
+    float* blocks =
+        get_sent<float>(memory, "gradients", "one micro-batch of a block",
+                        embedding + layers + layout_.blocks.back().size, grads_sliced());
     if (blocks)
         grad_places_ = {blocks, blocks + embedding, blocks + embedding + layer,
                         blocks + embedding + layers};
@@ -116,7 +130,7 @@ void Shards<Elem, Stream>::wire_create(Memory<Stream>& memory) {
     int64_t n = 0, each = 0;
     for (const Bucket& b : slicing_.buckets) n = std::max(n, b.n), each = std::max(each, b.each);
     if (wire_16()) {
-        wire_ = memory.template get<uint16_t>("workspace", "gradients in 16 bits", n);
+        wire_ = get_sent<uint16_t>(memory, "workspace", "gradients in 16 bits", n, true);
         most_ = memory.template get<int32_t>("workspace", "largest gradient", 1);
     }
     if (kStateOnHost || !(wire_16() || grads_sliced())) return;

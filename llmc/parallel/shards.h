@@ -168,6 +168,9 @@ class Shards {
     void gradients_create(Memory<Stream>& memory);
     void wire_create(Memory<Stream>& memory);
     void gathered_create(Memory<Stream>& memory);
+    template <class T>
+    T* get_sent(Memory<Stream>& memory, const char* kind, const char* name, int64_t count,
+                bool sent);
     std::vector<const Bucket*> buckets_of(int block) const;
     void send_complete_buckets(int64_t first);
     void send_bucket(const Bucket& bucket);
@@ -226,5 +229,6 @@ class Shards {
     void* room_ = nullptr;                           // (others' slices)  received on a GPU
     uint16_t* wire_ = nullptr;                       // (largest bucket)  as it is sent in 16 bits
     int32_t* most_ = nullptr;                        // (1)  of what is sent: decides its scale
+    std::vector<std::shared_ptr<void>> registered_;  // memory, with dp_
     Queue queue_;                                    // last: its thread uses the others
 };
