@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "llmc/core/dtype.h"
+#include "llmc/core/layout.h"
 #include "llmc/io/manifest.h"
 #include "llmc/parallel/comm.h"
 
@@ -30,8 +31,8 @@ struct TensorPiece {
     std::vector<int64_t> shape;  // of the global tensor
     int64_t offset = 0, count = 0;
     void* data = nullptr;  // (count): saved from, or loaded into
-    // Saved from what this writes, where there is no data: elements first .. first + n of the tensor.
-    // It is asked twice, in steps of some MiB.
+    // Saved from what this writes, where there is no data: elements first .. first + n of the
+    // tensor. It is asked twice, in steps of some MiB.
     std::function<void(int64_t first, int64_t n, void* to)> fill = nullptr;
 };
 
@@ -95,6 +96,11 @@ enum class Want { Some, All };
 // holds other tensors than the model, Exit::Damaged if a byte is wrong.
 void checkpoint_read(const OpenCheckpoint& checkpoint, const std::vector<TensorPiece>& wanted,
                      Comm& comm, Want want = Want::All);
+
+// The weights for this rank alone, piece by piece, while `checkpoint` lives: of any model that fits
+// on disk. Each element is to be asked for once: when the last one of a tensor has arrived, the
+// tensor's hash is checked. Errors as above.
+TensorSource checkpoint_source(const OpenCheckpoint& checkpoint);
 
 // Checks every digest, every piece and every tensor's hash in bounded memory; returns the state's
 // hash, which does not depend on the layout. Throws if anything is wrong.

@@ -226,42 +226,63 @@ static const ManifestTensor& wanted_tensor(const std::map<TensorKey, const Manif
     return t;
 }
 
+static std::map<TensorKey, const ManifestTensor*> tensors_by_name(const Manifest& m) {
+    std::map<TensorKey, const ManifestTensor*> tensors;
+    for (const ManifestTensor& t : m.tensors) tensors[{t.group, t.name}] = &t;
+    return tensors;
+}
+
+// Where elements first .. first + n of a tensor are stored.
+static void transfers_add(std::vector<Transfer>& plan, const ManifestTensor& t, int64_t first,
+                          int64_t n, void* to) {
+    const int64_t width = int64_t(dtype_bytes(t.dtype));
+    for (const ManifestPiece& s : t.pieces) {
+        const int64_t begin = std::max(s.offset, first);
+        const int64_t count = std::min(s.offset + s.count, first + n) - begin;
+        if (count > 0)
+            plan.push_back({s.file, s.offset, &t, begin, count,
+                            static_cast<char*>(to) + (begin - first) * width});
+    }
+}
+
 static std::vector<Transfer> plan_transfers(const OpenCheckpoint& c,
                                             const std::vector<TensorPiece>& wanted) {
-    std::map<TensorKey, const ManifestTensor*> have;
-    for (const ManifestTensor& t : c.manifest.tensors) have[{t.group, t.name}] = &t;
+    const auto have = tensors_by_name(c.manifest);
     std::vector<Transfer> plan;
-    for (const TensorPiece& p : wanted) {
-        const ManifestTensor& t = wanted_tensor(have, p, c.path);
-        const int64_t width = int64_t(dtype_bytes(p.dtype)), end = p.offset + p.count;
-        for (const ManifestPiece& s : t.pieces) {
-            const int64_t first = std::max(s.offset, p.offset);
-            const int64_t count = std::min(s.offset + s.count, end) - first;
-            if (count > 0)
-                plan.push_back({s.file, s.offset, &t, first, count,
-                                static_cast<char*>(p.data) + (first - p.offset) * width});
-        }
-    }
+    for (const TensorPiece& p : wanted)
+        transfers_add(plan, wanted_tensor(have, p, c.path), p.offset, p.count, p.data);
     std::stable_sort(plan.begin(), plan.end(),
                      [](const Transfer& a, const Transfer& b) { return a.file < b.file; });
     return plan;
 }
 
-static void transfer(const OpenCheckpoint& c, const std::vector<Transfer>& plan) {
-    for (size_t i = 0; i < plan.size();) {
-        const int file = plan[i].file;
-        const ManifestFile& f = c.manifest.files[size_t(file)];
-        Fd fd = open_listed(c.path, f);
-        std::map<std::tuple<std::string, std::string, int64_t>, ShardPiece> stored;
-        for (ShardPiece& p : listed_pieces(fd, c.path, c.manifest, file))
-            stored.insert({{p.group, p.name, p.offset}, p});
-        for (; i < plan.size() && plan[i].file == file; i++) {
-            const Transfer& t = plan[i];
-            shard_read(fd, f.name, stored.at({t.tensor->group, t.tensor->name, t.stored_offset}),
-                       t.first, t.count, t.to);
-        }
+namespace {
+// Reads from one shard after the other: one is open at a time.
+class ShardReader {
+  public:
+    explicit ShardReader(const OpenCheckpoint& c) : c_(c) {}
+    void read(const Transfer& t) {
+        if (t.file != file_) open(t.file);
+        shard_read(fd_, c_.manifest.files[size_t(file_)].name,
+                   stored_.at({t.tensor->group, t.tensor->name, t.stored_offset}), t.first, t.count,
+                   t.to);
     }
-}
+
+  private:
+    void open(int file) {
+        fd_ = open_listed(c_.path, c_.manifest.files[size_t(file)]);
+        stored_.clear();
+        for (ShardPiece& p : listed_pieces(fd_, c_.path, c_.manifest, file))
+            stored_.insert({{p.group, p.name, p.offset}, p});
+        file_ = file;
+    }
+
+    const OpenCheckpoint& c_;
+    int file_ = -1;
+    Fd fd_;
+    std::map<std::tuple<std::string, std::string, int64_t>, ShardPiece> stored_;
+};
+}  // namespace
 
 // Sums of (elements, hash) per tensor of the manifest, over all ranks. What is summed modulo 2^64
 // travels as int64, whose sums wrap alike.
@@ -304,7 +325,8 @@ void checkpoint_read(const OpenCheckpoint& checkpoint, const std::vector<TensorP
                      Comm& comm, Want want) {
     TensorSums sums(checkpoint.manifest.tensors.size());
     auto error = agree(comm, [&] {
-        transfer(checkpoint, plan_transfers(checkpoint, wanted));
+        ShardReader reader(checkpoint);
+        for (const Transfer& t : plan_transfers(checkpoint, wanted)) reader.read(t);
         const auto index = tensor_index(checkpoint.manifest);
         for (const TensorPiece& p : wanted)
             sums.add(index.at({p.group, p.name}), p.count,
@@ -313,6 +335,35 @@ void checkpoint_read(const OpenCheckpoint& checkpoint, const std::vector<TensorP
     if (error) throw *error;
     comm.all_reduce(sums.values.data(), sums.values.size());
     check_sums(checkpoint, sums, want == Want::All);
+}
+
+TensorSource checkpoint_source(const OpenCheckpoint& checkpoint) {
+    struct Arrived {
+        const ManifestTensor* tensor = nullptr;
+        int64_t count = 0;
+        TensorHash hash;
+    };
+    struct State {
+        ShardReader reader;
+        std::map<TensorKey, const ManifestTensor*> have;
+        std::map<std::string, Arrived> arrived;
+    };
+    const auto state = std::make_shared<State>(
+        State{ShardReader(checkpoint), tensors_by_name(checkpoint.manifest), {}});
+    return [=, path = checkpoint.path](const ParamTensor& t, int64_t first, int64_t n, float* to) {
+        Arrived& a = state->arrived[t.name];
+        if (!a.tensor)
+            a.tensor = &wanted_tensor(state->have,
+                                      {"weights", t.name, Dtype::F32, t.shape, 0, t.count()}, path);
+        std::vector<Transfer> plan;
+        transfers_add(plan, *a.tensor, first, n, to);
+        for (const Transfer& part : plan) state->reader.read(part);
+        a.count += n;
+        a.hash.add(piece_hash(Dtype::F32, to, n, first));
+        CHECK(a.count != t.count() || a.hash == a.tensor->hash, Exit::Damaged,
+              str("the hash of weights/", t.name, " of ", path, " after loading"), "another",
+              "the manifest's");
+    };
 }
 
 std::string checkpoint_verify(const std::string& path, Comm& comm) {

@@ -91,6 +91,39 @@ TEST(checkpoint, any_number_of_ranks_loads_what_any_number_saved) {
     }
 }
 
+TEST(checkpoint, one_rank_reads_the_weights_piece_by_piece) {
+    ScratchDir out;
+    auto comm = comm_self();
+    save_by(3, out.path, 5);
+    OpenCheckpoint c = checkpoint_open(out.path, *comm);
+    ToyState state(5);
+    // The weights from their end, in pieces of n; true if each arrives as it was.
+    const auto arrives = [&](int64_t n) {
+        const TensorSource source = checkpoint_source(c);
+        bool right = true;
+        for (const ToyState::Tensor& t : state.tensors) {
+            if (t.group != "weights") continue;
+            ParamTensor wanted{};
+            wanted.name = t.name, wanted.shape = t.shape;
+            std::vector<float> values(t.values.size(), -1.f);
+            for (int64_t end = wanted.count(); end > 0; end -= n) {
+                const int64_t first = std::max<int64_t>(end - n, 0);
+                source(wanted, first, end - first, values.data() + first);
+            }
+            right = right && values == t.values;
+        }
+        return right;
+    };
+    for (int64_t n : {1, 7, 1000}) EXPECT_TRUE(arrives(n)) << n;
+    ParamTensor other{};
+    other.name = "lm_head", other.shape = {2};
+    float two[2];
+    EXPECT_THROW(checkpoint_source(c)(other, 0, 2, two), Error);
+    // What arrives must be what was saved.
+    for (ManifestTensor& t : c.manifest.tensors) t.hash.a ^= t.name == "h.0.bias";
+    EXPECT_THROW(arrives(4), Error);
+}
+
 TEST(checkpoint, bf16_weights_beside_fp32_masters) {
     ScratchDir out;
     auto comm = comm_self();

@@ -20,6 +20,12 @@ constexpr int64_t kChunk = 1 << 20;  // elements converted at a time
 
 using File = std::unique_ptr<FILE, int (*)(FILE*)>;
 
+// A file that is gone at the end, unless it has got another name.
+struct Temporary {
+    std::string path;
+    ~Temporary() { std::remove(path.c_str()); }
+};
+
 std::string system_error() {
     return std::strerror(errno);
 }
@@ -112,12 +118,14 @@ TensorSource llmc_model_source(const std::string& path, const ParamLayout& layou
     return source;
 }
 
-void llmc_model_write(const std::string& path, const TensorLoader& load, const ParamLayout& layout,
-                      LlmcModelHeader h) {
-    const std::string tmp = path + ".tmp";
+void llmc_model_write(const std::string& path, const TensorSource& source,
+                      const ParamLayout& layout, LlmcModelHeader h) {
+    const Temporary file_beside{path + ".tmp"};
+    const std::string& tmp = file_beside.path;
     File file(std::fopen(tmp.c_str(), "wb"), std::fclose);
     CHECK(file, Exit::Usage, "cannot write the model file " + tmp, system_error());
     bool ok = true;
+    std::vector<float> weights;
     std::vector<bf16> narrow;
     auto write = [&](const float* x, int64_t n) {
         if (h.dtype == Dtype::F32) {
@@ -136,9 +144,12 @@ void llmc_model_write(const std::string& path, const TensorLoader& load, const P
     const std::vector<float> zeros(size_t(std::min<int64_t>(kChunk, int64_t(h.Vp - h.V) * h.C)));
     const std::vector<const ParamTensor*> order = file_order(layout);
     for (const ParamTensor* t : order) {
-        const float* const weights = load(*t);
-        for (int64_t i = 0; i < t->count(); i += kChunk)
-            write(weights + i, std::min(kChunk, t->count() - i));
+        for (int64_t i = 0, n; i < t->count(); i += n) {
+            n = std::min(kChunk, t->count() - i);
+            weights.resize(size_t(n));
+            source(*t, i, n, weights.data());
+            write(weights.data(), n);
+        }
         const int64_t padding = t == order[0] ? int64_t(h.Vp - h.V) * h.C : 0;
         for (int64_t i = 0; i < padding; i += kChunk)
             write(zeros.data(), std::min(kChunk, padding - i));
@@ -149,8 +160,6 @@ void llmc_model_write(const std::string& path, const TensorLoader& load, const P
     ok = std::fclose(file.release()) == 0 && ok;
     ok = ok && std::rename(tmp.c_str(), path.c_str()) == 0;
     if (ok) return;
-    const std::string why = system_error();
-    std::remove(tmp.c_str());
-    fail(Exit::Resource, "cannot write the model file " + path, why, "",
+    fail(Exit::Resource, "cannot write the model file " + path, system_error(), "",
          "is the disk full? What was there before is untouched");
 }

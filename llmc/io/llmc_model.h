@@ -29,6 +29,6 @@ LlmcModelHeader llmc_model_header(const std::string& path);
 TensorSource llmc_model_source(const std::string& path, const ParamLayout& layout);
 
 // Writes the file, to a temporary name first; replaces an existing one only when all is on disk.
-// dtype F32 makes version 3, BF16 (rounded to nearest) version 5.
-void llmc_model_write(const std::string& path, const TensorLoader& load, const ParamLayout& layout,
-                      LlmcModelHeader header);
+// Asks for each element once. dtype F32 makes version 3, BF16 (rounded to nearest) version 5.
+void llmc_model_write(const std::string& path, const TensorSource& source,
+                      const ParamLayout& layout, LlmcModelHeader header);

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "llmc/io/checkpoint.h"
+#include "llmc/io/checkpoint_agree.h"
 #include "llmc/io/llmc_model.h"
 #include "llmc/io/run_lock.h"
 #include "llmc/train/device.h"
@@ -143,19 +144,21 @@ Exit export_run(const Options& opt, World& world) {
     const OpenCheckpoint checkpoint = checkpoint_open(opt.path, *world.dp);
     const ModelConfig c = model_config_from_json(checkpoint.manifest.meta.model, checkpoint.path);
     const ParamLayout layout = param_layout(c);
-    const TensorLoader load = checkpoint_loader(checkpoint, *world.dp);
-    if (opt.format == "hf") {
-        const auto tokenizer = opt.tokenizer.empty() ? checkpoint_tokenizer(checkpoint)
-                                                     : tokenizer_open(opt.tokenizer);
-        hf_model_write(opt.out, c, load, layout, tokenizer.get(), opt.dtype);
-        return Exit::Done;
-    }
-    CHECK(c.positions == Positions::Learned, Exit::Usage,
-          "the model has no place in a llm.c model file", "a LLaMA", "a GPT-2");
-    CHECK(c.tied && c.F == 4 * c.C && c.eps == 1e-5f, Exit::Usage,
-          "the model has no place in a llm.c model file",
-          str(c.tied ? "tied" : "untied", " head, MLP width ", c.F, ", layer norm epsilon ", c.eps),
-          str("tied head, MLP width ", 4 * c.C, ", layer norm epsilon 1e-5"));
-    llmc_model_write(opt.out, load, layout, {opt.dtype, c.max_T, c.V, c.L, c.H, c.C, c.Vp});
+    const TensorSource source = checkpoint_source(checkpoint);
+    const auto error = agree_on_root(*world.dp, [&] {
+        if (opt.format == "hf") {
+            const auto tokenizer = checkpoint_tokenizer(checkpoint);
+            return hf_model_write(opt.out, c, source, layout, tokenizer.get(), opt.dtype);
+        }
+        CHECK(c.positions == Positions::Learned, Exit::Usage,
+              "the model has no place in a llm.c model file", "a LLaMA", "a GPT-2");
+        CHECK(c.tied && c.F == 4 * c.C && c.eps == 1e-5f, Exit::Usage,
+              "the model has no place in a llm.c model file",
+              str(c.tied ? "tied" : "untied", " head, MLP width ", c.F, ", layer norm epsilon ",
+                  c.eps),
+              str("tied head, MLP width ", 4 * c.C, ", layer norm epsilon 1e-5"));
+        llmc_model_write(opt.out, source, layout, {opt.dtype, c.max_T, c.V, c.L, c.H, c.C, c.Vp});
+    });
+    if (error) throw *error;
     return Exit::Done;
 }

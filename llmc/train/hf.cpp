@@ -12,14 +12,10 @@
 
 namespace fs = std::filesystem;
 
-int64_t HfPart::ours(int64_t i) const {
-    if (transposed) return (first_row + i % rows) * columns + i / rows;
-    int64_t row = i / columns;
-    if (pair_head) {
-        const int64_t in_head = row % pair_head, half = pair_head / 2;
-        row += (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1) - in_head;
-    }
-    return (first_row + row) * columns + i % columns;
+int64_t HfPart::our_row(int64_t row) const {
+    if (!pair_head) return row;
+    const int64_t in_head = row % pair_head, half = pair_head / 2;
+    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
 }
 
 int64_t HfPart::their_row(int64_t row) const {
@@ -157,6 +153,33 @@ TensorSource hf_model_source(const std::string& folder, const ModelConfig& cfg,
 }
 
 // ---- writing
+// to = elements first .. first + n of the folder's tensor, each read once.
+static void part_fill(const TensorSource& source, const ParamTensor& t, const HfPart& p,
+                      int64_t first, int64_t n, float* to) {
+    const int64_t end = first + n;
+    if (p.transposed) {
+        // Element (c, r) there is (r, c) here: of each of our rows, a stretch of columns.
+        std::vector<float> stretch(size_t(n / p.rows + 1));
+        for (int64_t r = 0; r < p.rows; r++) {
+            const int64_t begin = first > r ? (first - r + p.rows - 1) / p.rows : 0;
+            const int64_t count = end > r ? (end - 1 - r) / p.rows + 1 - begin : 0;
+            if (count <= 0) continue;
+            source(t, (p.first_row + r) * p.columns + begin, count, stretch.data());
+            for (int64_t c = 0; c < count; c++)
+                to[(begin + c) * p.rows + r - first] = stretch[size_t(c)];
+        }
+    } else if (p.pair_head) {
+        for (int64_t at = first, count; at < end; at += count) {
+            const int64_t column = at % p.columns;
+            count = std::min(end - at, p.columns - column);
+            source(t, (p.first_row + p.our_row(at / p.columns)) * p.columns + column, count,
+                   to + (at - first));
+        }
+    } else {
+        source(t, p.first_row * p.columns + first, n, to);
+    }
+}
+
 // Each kind in the file in which other programs look for it.
 static void hf_tokenizer_write(const std::string& folder, const Tokenizer& tokenizer) {
     const std::string json = tokenizer.json();
@@ -168,24 +191,17 @@ static void hf_tokenizer_write(const std::string& folder, const Tokenizer& token
     file_replace(folder + "/tokenizer_config.json", config.dump(2) + "\n");
 }
 
-void hf_model_write(const std::string& folder, const ModelConfig& cfg, const TensorLoader& load,
-                    const ParamLayout& layout, const Tokenizer* tokenizer, Dtype dtype,
-                    int64_t file_bytes) {
-    std::error_code none;
-    CHECK(
-        !fs::exists(folder, none) || (fs::is_directory(folder, none) && fs::is_empty(folder, none)),
-        Exit::Usage, "the folder to write exists and is not empty", folder, "a new or empty one");
-    fs::create_directories(folder, none);
-    CHECK(fs::is_directory(folder, none), Exit::Resource, "cannot make the folder " + folder);
-
+// Into an empty folder.
+static void hf_files_write(const std::string& folder, const ModelConfig& cfg,
+                           const TensorSource& source, const ParamLayout& layout,
+                           const Tokenizer* tokenizer, Dtype dtype, int64_t file_bytes) {
     std::vector<SafeTensorSource> sources;
     for (const ParamBlock& b : layout.blocks)
         for (const ParamTensor& t : b.tensors)
             for (const HfPart& p : hf_parts(cfg, t))
                 sources.push_back(
-                    {p.name, p.shape, [&load, &t, p](int64_t first, int64_t n, float* to) {
-                         const float* const from = load(t);
-                         for (int64_t i = 0; i < n; i++) to[i] = from[p.ours(first + i)];
+                    {p.name, p.shape, [&source, &t, p](int64_t first, int64_t n, float* to) {
+                         part_fill(source, t, p, first, n, to);
                      }});
     safetensors_write(folder, sources, dtype, file_bytes);
     if (tokenizer) hf_tokenizer_write(folder, *tokenizer);
@@ -201,4 +217,21 @@ void hf_model_write(const std::string& folder, const ModelConfig& cfg, const Ten
     }
     file_replace(folder + "/config.json", config.dump(2) + "\n");  // last: now it is a model
     sync_dir(folder);
+}
+
+void hf_model_write(const std::string& folder, const ModelConfig& cfg, const TensorSource& source,
+                    const ParamLayout& layout, const Tokenizer* tokenizer, Dtype dtype,
+                    int64_t file_bytes) {
+    std::error_code none;
+    CHECK(
+        !fs::exists(folder, none) || (fs::is_directory(folder, none) && fs::is_empty(folder, none)),
+        Exit::Usage, "the folder to write exists and is not empty", folder, "a new or empty one");
+    fs::create_directories(folder, none);
+    CHECK(fs::is_directory(folder, none), Exit::Resource, "cannot make the folder " + folder);
+    try {
+        hf_files_write(folder, cfg, source, layout, tokenizer, dtype, file_bytes);
+    } catch (...) {
+        for (const auto& file : fs::directory_iterator(folder, none)) fs::remove(file.path(), none);
+        throw;
+    }
 }

@@ -21,10 +21,9 @@ struct HfPart {
     int pair_head = 0;                 // > 0: rows of heads this long, in the order of halves there
                                        // and of pairs here
 
-    // Where element i of the folder's tensor is in our tensor.
-    int64_t ours(int64_t i) const;
-    // The row there of our row (first_row + row).
-    int64_t their_row(int64_t row) const;
+    // The row here of their row, and the row there of ours; both counted from the part's first.
+    int64_t our_row(int64_t their_row) const;
+    int64_t their_row(int64_t our_row) const;
 };
 
 // The parts of one of our tensors.
@@ -35,7 +34,8 @@ std::vector<HfPart> hf_parts(const ModelConfig& cfg, const ParamTensor& tensor);
 TensorSource hf_model_source(const std::string& folder, const ModelConfig& cfg,
                              const ParamLayout& layout);
 
-// Writes a new folder (made, or empty). dtype: F32 or BF16. tokenizer may be null.
-void hf_model_write(const std::string& folder, const ModelConfig& cfg, const TensorLoader& load,
+// Writes a new folder (made, or empty), asking for each element of the layout's tensors once.
+// dtype: F32 or BF16. tokenizer may be null. On an error the folder is empty.
+void hf_model_write(const std::string& folder, const ModelConfig& cfg, const TensorSource& source,
                     const ParamLayout& layout, const Tokenizer* tokenizer, Dtype dtype,
                     int64_t file_bytes = int64_t(5) << 30);

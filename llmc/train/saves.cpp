@@ -120,24 +120,6 @@ void weights_fill(Shards<Elem, Stream>& shards, const TensorSource& source) {
 SAVES_FOR(float, CpuStream)
 FOR_CUDA(SAVES_FOR(float, CudaStream) SAVES_FOR(bf16, CudaStream))
 
-TensorLoader checkpoint_loader(const OpenCheckpoint& checkpoint, Comm& comm) {
-    struct Cache {
-        std::string name;
-        std::vector<float> values;
-    };
-    return [&, cache = std::make_shared<Cache>()](const ParamTensor& t) {
-        if (cache->name != t.name) {
-            cache->values.resize(size_t(t.count()));
-            checkpoint_read(
-                checkpoint,
-                {{"weights", t.name, Dtype::F32, t.shape, 0, t.count(), cache->values.data()}},
-                comm, Want::Some);
-            cache->name = t.name;
-        }
-        return static_cast<const float*>(cache->values.data());
-    };
-}
-
 std::vector<TensorPiece> model_file_pieces(const ModelFile& file, Comm& comm) {
     std::vector<TensorPiece> pieces;
     int next = 0;

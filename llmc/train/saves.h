@@ -49,9 +49,6 @@ LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
 template <class Elem, class Stream>
 void weights_fill(Shards<Elem, Stream>& shards, const TensorSource& source);
 
-// The tensors of a whole model, one at a time in this rank's memory, each checked as it is read.
-TensorLoader checkpoint_loader(const OpenCheckpoint& checkpoint, Comm& comm);
-
 // Every tensor of a model file as a piece that is read while it is saved; dealt out over the ranks.
 std::vector<TensorPiece> model_file_pieces(const ModelFile& file, Comm& comm);
 

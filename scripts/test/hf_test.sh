@@ -74,7 +74,7 @@ expect "data of another tokenizer than the model's" 2 "another tokenizer" "'a' a
 
 # ---- imported in pieces: a model larger than the memory that the program may take (a sparse file, of zeros
 # but for one element in 999983)
-megabytes=$([ -n "${TEST_DEEP:-}" ] && echo 3000 || echo 600) kilobytes=400000
+megabytes=$([ -n "${TEST_DEEP:-}" ] && echo 3000 || echo 600) kilobytes=280000
 "$PYTHON" - "$work/large" "$megabytes" << 'PY'
 import json, os, struct, sys
 folder, megabytes = sys.argv[1], int(sys.argv[2])
@@ -117,9 +117,23 @@ PY
 else
     skip "each element in its place" "no Python package h5py"
 fi
+expect "and exported" 0 -- \
+    bash -c "ulimit -v $kilobytes; exec '$train_gpt' export '$work/large-in' --format hf --out '$work/large-out'"
+is "each element in its place again" "$PYTHON" - "$work/large-out/model.safetensors" << 'PY'
+import array, json, struct, sys
+with open(sys.argv[1], "rb") as f:
+    n, = struct.unpack("<Q", f.read(8))
+    tensors = json.loads(f.read(n))
+    for name in "model.embed_tokens.weight", "lm_head.weight":
+        begin, end = tensors[name]["data_offsets"]
+        f.seek(8 + n + begin)
+        for at in range(0, (end - begin) // 4, 999983):
+            x = array.array("f", f.read(4 * min(999983, (end - begin) // 4 - at)))
+            assert x[0] == at // 999983 + 1 and not any(x[1:]), (name, at)
+PY
 # The same limit stops a program that loads the model.
 expect "which do not suffice to load it" 4 -- bash -c "ulimit -v $kilobytes; exec '$train_gpt' generate --model '$work/large-in' --tokenizer byte --prompt x --tokens 1"
-rm -rf "$work/large" "$work/large-in"
+rm -rf "$work/large" "$work/large-in" "$work/large-out"
 if command -v mpirun > /dev/null && "$train_gpt" --version | grep -qi "mpi"; then
     one=$("$train_gpt" verify "$work/qwen3-back")
     ranks() { mpirun -np "$1" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "${@:2}"; }
@@ -128,6 +142,25 @@ if command -v mpirun > /dev/null && "$train_gpt" --version | grep -qi "mpi"; the
     ranks 2 "$train_gpt" --model "$work/qwen3-hf" "${tune[@]}" --zero 3 --steps 6 --out "$work/two" > "$work/log" 2>&1 || cat "$work/log"
     [ "$("$train_gpt" verify "$work/two")" = "$("$train_gpt" verify "$work/qwen3-t2")" ] &&
         ok "two ranks, each with its own pieces of the folder, train as one" || not_ok "two ranks, each with its own pieces of the folder, train as one"
+    ranks 2 "$train_gpt" export "$work/qwen3" --format hf --out "$work/two-hf" > "$work/log" 2>&1 || cat "$work/log"
+    cmp -s "$work/two-hf/model.safetensors" "$work/qwen3-hf/model.safetensors" && [ -e "$work/two-hf/config.json" ] &&
+        ok "two ranks export" || { cat "$work/log"; not_ok "two ranks export"; }
+
+    # What a rank reads of the folder: the bytes of its process, less those of a run that begins at random.
+    sed 's/"intermediate_size": 23/"intermediate_size": 2023/; s/"hidden_size": 15/"hidden_size": 255/' "$work/qwen3.json" > "$work/wide.json"
+    read_by() {  # MODEL: bytes that each of two ranks reads in a run of one step
+        rm -rf "$work/wide" "$work"/read.*
+        # shellcheck disable=SC2016
+        ranks 2 bash -c '"${@:2}" > "$1.$OMPI_COMM_WORLD_RANK" 2>&1; sed -n "s/rchar: //p" /proc/$$/io > "$1.$OMPI_COMM_WORLD_RANK"' \
+            _ "$work/read" "$train_gpt" --model "$1" "${tune[@]}" --zero 3 --steps 1 --out "$work/wide" 2> "$work/log"
+        cat "$work"/read.[01]
+    }
+    read_by "$work/wide.json" > "$work/random"
+    is "export the wide one" "$train_gpt" export "$work/wide" --format hf --out "$work/wide-hf"
+    read_by "$work/wide-hf" > "$work/folder"
+    paste "$work/folder" "$work/random" | awk -v all="$(stat -c %s "$work/wide-hf/model.safetensors")" '
+        { share = ($1 - $2) / all; if (!(share > 0.48 && share < 0.53)) bad = 1; print "read", $1 - $2, "of", all }
+        END { exit bad || NR != 2 }' > "$work/log" && ok "each of two ranks reads its half of the folder" || { cat "$work/log"; not_ok "each of two ranks reads its half of the folder"; }
 fi
 
 expect "generate with the tokenizer that came along" 0 "line" -- \
@@ -157,6 +190,10 @@ else
 fi
 
 # ---- refused
+# Its files may not grow beyond 8 KiB: as on a full disk.
+expect "a folder that cannot be written" 4 "model.safetensors" -- \
+    bash -c "trap '' XFSZ; ulimit -f 8; exec '$train_gpt' export '$work/llama' --format hf --out '$work/full'"
+[ -z "$(ls -A "$work/full")" ] && ok "nothing is left of it" || not_ok "nothing is left of it"
 expect "a folder that is not empty" 2 "not empty" -- "$train_gpt" export "$work/llama" --format hf --out "$work/llama-hf"
 expect "a folder without config.json" 2 "config.json" -- "$train_gpt" import "$work" --out "$work/no"
 swap() { rm -rf "$work/bad"; cp -r "$work/llama-hf" "$work/bad"; sed -i "$1" "$work/bad/config.json"; }
