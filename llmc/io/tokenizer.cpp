@@ -44,6 +44,18 @@ bool Tokenizer::ends_text(int id) const {
            std::find(vocab_->ends.begin(), vocab_->ends.end(), id) != vocab_->ends.end();
 }
 
+bool Tokenizer::begins_texts() const {
+    return eot() >= 0 &&
+           std::find(vocab_->ends.begin(), vocab_->ends.end(), eot()) == vocab_->ends.end();
+}
+
+std::string Tokenizer::special_text(int id) const {
+    for (const TextIds* list : {&vocab_->specials, &vocab_->added})
+        for (const auto& [text, special] : *list)
+            if (special == id) return text;
+    return "";
+}
+
 const std::string& Tokenizer::token_bytes(int id) const {
     CHECK(id >= 0 && id < vocab_size(), Exit::Usage, "no such token in the tokenizer " + name(),
           str("id ", id), str("0 to ", vocab_size() - 1));

@@ -46,6 +46,9 @@ class Tokenizer {
     int vocab_size() const { return int(vocab_->bytes.size()); }
     int eot() const { return vocab_->eot; }
     bool ends_text(int id) const;  // the end of what a model writes; what begins a document, too
+    // Does eot() begin texts (LLaMA's <s>), rather than end one and begin the next (<|endoftext|>)?
+    bool begins_texts() const;
+    std::string special_text(int id) const;  // of a special token: its text; empty for others
     bool space_before_text() const { return vocab_->space_before_text; }
 
     // Appends the ids of the text. With `special` the texts of special tokens ("<|endoftext|>")

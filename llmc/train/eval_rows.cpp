@@ -4,10 +4,6 @@
 
 #include "llmc/core/check.h"
 
-static bool begins_texts(const Tokenizer& tokenizer) {
-    return tokenizer.eot() >= 0 && tokenizer.token_bytes(tokenizer.eot()) != kEndOfText;
-}
-
 IdsPair encode_pair(Tokenizer& tokenizer, const EvalQuestion::Choice& choice) {
     // White space at the end of a context belongs to the token that follows.
     const size_t end = choice.context.find_last_not_of(" \t\n\r") + 1;
@@ -21,7 +17,7 @@ IdsPair encode_pair(Tokenizer& tokenizer, const EvalQuestion::Choice& choice) {
     // A token across the border counts as context.
     std::copy_n(ids.continuation.begin(), cut, ids.context.begin());
     ids.continuation.erase(ids.continuation.begin(), ids.continuation.begin() + long(cut));
-    if (tokenizer.eot() >= 0 && (begins_texts(tokenizer) || cut == 0))
+    if (tokenizer.eot() >= 0 && (tokenizer.begins_texts() || cut == 0))
         ids.context.insert(ids.context.begin(), tokenizer.eot());
     CHECK(!ids.context.empty(), Exit::Usage, "nothing to begin a text with",
           "an empty context and a tokenizer without end-of-text");

@@ -180,15 +180,48 @@ static void part_fill(const TensorSource& source, const ParamTensor& t, const Hf
     }
 }
 
-// Each kind in the file in which other programs look for it.
-static void hf_tokenizer_write(const std::string& folder, const Tokenizer& tokenizer) {
+static void json_write(const std::string& path, const nlohmann::ordered_json& json) {
+    file_replace(path, json.dump(2) + "\n");
+}
+
+// The ids that end what a model writes, the one that ends documents first.
+static std::vector<int> ends_of_text(const Tokenizer& tokenizer) {
+    std::vector<int> ends;
+    for (int id = 0; id < tokenizer.vocab_size(); id++)
+        if (tokenizer.ends_text(id) && !(id == tokenizer.eot() && tokenizer.begins_texts()))
+            ends.push_back(id);
+    // Qwen's <|im_end|> ends what is said, <|endoftext|> what is read.
+    const auto eot = std::find(ends.begin(), ends.end(), tokenizer.eot());
+    if (eot != ends.end()) std::rotate(ends.begin(), eot, eot + 1);
+    return ends;
+}
+
+// Each kind in the files in which other programs look for it: the classes that transformers makes
+// of them, and its names for the tokens that begin and end a text.
+static void hf_tokenizer_write(const std::string& folder, const Tokenizer& tokenizer, int max_T) {
+    nlohmann::ordered_json tokens;
+    if (tokenizer.eot() >= 0) tokens["bos_token"] = tokenizer.special_text(tokenizer.eot());
+    const std::vector<int> ends = ends_of_text(tokenizer);
+    if (!ends.empty()) tokens["eos_token"] = tokenizer.special_text(ends[0]);
+    nlohmann::ordered_json config = tokens;
+    config["model_max_length"] = max_T;
+    config["clean_up_tokenization_spaces"] = false;
+
     const std::string json = tokenizer.json();
     const std::string model = sentencepiece_from_json(json, tokenizer.name());
-    if (!model.empty()) return file_replace(folder + "/tokenizer.model", model);
-    file_replace(folder + "/tokenizer.json", json);
-    const nlohmann::json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                   {"clean_up_tokenization_spaces", false}};
-    file_replace(folder + "/tokenizer_config.json", config.dump(2) + "\n");
+    if (model.empty()) {
+        // The file says itself what goes before a text.
+        config["tokenizer_class"] = "PreTrainedTokenizerFast";
+        file_replace(folder + "/tokenizer.json", json);
+    } else {
+        config["tokenizer_class"] = "LlamaTokenizer";
+        config["add_bos_token"] = tokenizer.begins_texts();
+        config["add_eos_token"] = false;
+        config["legacy"] = true;  // what follows a special token begins as a text does, as here
+        file_replace(folder + "/tokenizer.model", model);
+    }
+    json_write(folder + "/tokenizer_config.json", config);
+    json_write(folder + "/special_tokens_map.json", tokens);
 }
 
 // Into an empty folder.
@@ -204,18 +237,22 @@ static void hf_files_write(const std::string& folder, const ModelConfig& cfg,
                          part_fill(source, t, p, first, n, to);
                      }});
     safetensors_write(folder, sources, dtype, file_bytes);
-    if (tokenizer) hf_tokenizer_write(folder, *tokenizer);
     ModelConfig written = cfg;
     written.rope_pairs = RopePairs::Half;
-    nlohmann::json config = model_config_to_json(written);
+    nlohmann::ordered_json config = model_config_to_json(written);
     config["torch_dtype"] = dtype == Dtype::BF16 ? "bfloat16" : "float32";
-    if (tokenizer && tokenizer->eot() >= 0) {
-        int end = tokenizer->eot();
-        for (int id = tokenizer->vocab_size() - 1; id >= 0; id--)
-            if (tokenizer->ends_text(id) && id != tokenizer->eot()) end = id;
-        config["bos_token_id"] = tokenizer->eot(), config["eos_token_id"] = end;
+    if (tokenizer) {
+        hf_tokenizer_write(folder, *tokenizer, cfg.max_T);
+        nlohmann::ordered_json generation;
+        if (tokenizer->eot() >= 0) config["bos_token_id"] = tokenizer->eot();
+        if (tokenizer->eot() >= 0) generation["bos_token_id"] = tokenizer->eot();
+        const std::vector<int> ends = ends_of_text(*tokenizer);
+        if (!ends.empty()) config["eos_token_id"] = ends[0];
+        if (ends.size() > 1) generation["eos_token_id"] = ends;
+        if (ends.size() == 1) generation["eos_token_id"] = ends[0];
+        json_write(folder + "/generation_config.json", generation);
     }
-    file_replace(folder + "/config.json", config.dump(2) + "\n");  // last: now it is a model
+    json_write(folder + "/config.json", config);  // last: now it is a model
     sync_dir(folder);
 }
 

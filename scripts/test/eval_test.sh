@@ -105,7 +105,7 @@ PY
 }
 if [ -x "$cuda" ]; then
     head -n 14 "$work/text" > "$work/short"
-    "$train_gpt" tokenize "$work/short" --tokenizer byte --val-fraction 0 --out "$work/short" 2> "$work/err"
+    "$train_gpt" tokenize "$work/short" --tokenizer byte --val-fraction 0 --out "$work/short" > "$work/log" 2>&1
     bad="" data=(--data "$work/short_train_*.bin" --seq-len 29)
     evaluate "${data[@]}" > "$work/loss.out" 2> "$work/err"
     for task in hellaswag lambada mmlu loss; do

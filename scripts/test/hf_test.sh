@@ -170,9 +170,68 @@ is "bf16: import" "$train_gpt" import "$work/half" --out "$work/half-back"
 is "bf16: export" "$train_gpt" export "$work/half-back" --format hf --dtype bf16 --out "$work/half2"
 cmp -s "$work/half/model.safetensors" "$work/half2/model.safetensors" && ok "bf16: byte for byte" || not_ok "bf16: byte for byte"
 
+# ---- the tokenizer's files: each kind of tokenizer.json (dev/reference), and sentencepiece's
+for kind in llama3 qwen2 llama2; do
+    "$PYTHON" -c 'import json, sys; print(json.dumps(json.load(open("dev/reference/tokenizers.json"))[sys.argv[1]]["file"]))' $kind > "$work/$kind.tok.json"
+    "$train_gpt" tokenize "$work/text" --tokenizer "$work/$kind.tok.json" --out "$work/$kind-d" > "$work/log" 2>&1 &&
+        "$train_gpt" --model "$work/llama.json" --data "$work/$kind-d_train_*.bin" --steps 1 --seq-len 31 --micro-batch 1 --out "$work/$kind-tok" > "$work/log" 2>&1 ||
+        cat "$work/log"
+    is "$kind tokenizer: export" "$train_gpt" export "$work/$kind-tok" --format hf --out "$work/$kind-tok-hf"
+    cmp -s "$work/$kind.tok.json" "$work/$kind-tok-hf/tokenizer.json" && ok "$kind tokenizer: as it came in" || not_ok "$kind tokenizer: as it came in"
+done
+kinds="llama3 qwen2 llama2" stories=${TEST_DATA:-data/test}/stories260K
+if [ -e "$stories/tok512.bin" ] && "$train_gpt" import "$stories/stories260K.bin" --tokenizer "$stories/tok512.bin" --out "$work/pieces-tok" > "$work/log" 2>&1; then
+    kinds+=" pieces"
+    is "sentencepiece: export" "$train_gpt" export "$work/pieces-tok" --format hf --out "$work/pieces-tok-hf"
+    is "sentencepiece: import" "$train_gpt" import "$work/pieces-tok-hf" --out "$work/pieces-back"
+    written() { "$train_gpt" generate --model "$1" --prompt "Once upon" --tokens 9 --temperature 0 2> /dev/null; }
+    [ -n "$(written "$work/pieces-tok")" ] && [ "$(written "$work/pieces-back")" = "$(written "$work/pieces-tok")" ] &&
+        ok "sentencepiece: the same text" || not_ok "sentencepiece: the same text"
+else
+    skip "sentencepiece: export" "no sentencepiece, or no $stories"
+fi
+is "what begins and ends a text, by the names of transformers" "$PYTHON" - "$work" $kinds << 'PY'
+import json, sys
+fast = "PreTrainedTokenizerFast"
+wanted = {"llama3": (fast, "<|begin_of_text|>", 401, "<|end_of_text|>", 402, 402),
+          "qwen2": (fast, "<|endoftext|>", 380, "<|endoftext|>", 380, [380, 381]),
+          "llama2": (fast, "<s>", 1, "</s>", 2, 2), "pieces": ("LlamaTokenizer", "<s>", 1, "</s>", 2, 2)}
+for kind in sys.argv[2:]:
+    read = lambda name: json.load(open(f"{sys.argv[1]}/{kind}-tok-hf/{name}.json"))
+    tokenizer, config, generation = read("tokenizer_config"), read("config"), read("generation_config")
+    assert (tokenizer["tokenizer_class"], tokenizer["bos_token"], config["bos_token_id"], tokenizer["eos_token"],
+            config["eos_token_id"], generation["eos_token_id"]) == wanted[kind], (kind, tokenizer, config, generation)
+    assert generation["bos_token_id"] == config["bos_token_id"]
+    assert read("special_tokens_map") == {key: tokenizer[key] for key in ("bos_token", "eos_token")}
+    assert tokenizer["model_max_length"] == config["max_position_embeddings"]
+    assert tokenizer.get("add_bos_token") == (True if kind == "pieces" else None)
+PY
+
 # ---- against the Python packages, where they are
+if "$PYTHON" -c 'import transformers' 2> /dev/null; then
+    is "transformers reads the tokenizers" "$PYTHON" - "$work" $kinds << 'PY'
+import json, sys, transformers
+reference = json.load(open("dev/reference/tokenizers.json"))
+for kind in sys.argv[2:]:
+    folder = f"{sys.argv[1]}/{kind}-tok-hf"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    config = json.load(open(folder + "/config.json"))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (config["bos_token_id"], config["eos_token_id"]), kind
+    assert tokenizer.model_max_length == config["max_position_embeddings"]
+    begins = [] if kind == "qwen2" else [tokenizer.bos_token_id]
+    assert tokenizer("a text").input_ids == begins + tokenizer("a text", add_special_tokens=False).input_ids, kind
+    for text, ids, _, _ in reference[kind]["vectors"] if kind != "pieces" else [("Once upon", [403, 407], [], "")]:
+        assert tokenizer(text, add_special_tokens=False).input_ids == ids, (kind, text)
+PY
+else
+    skip "transformers reads the tokenizers" "no Python package transformers"
+fi
 if "$PYTHON" -c 'import transformers, torch' 2> /dev/null; then
     for kind in gpt2 llama qwen2 qwen3; do
+        if ! "$PYTHON" -c 'import sys, transformers; sys.exit(sys.argv[1] not in transformers.CONFIG_MAPPING)' $kind; then
+            skip "$kind: transformers agrees" "a transformers that is older than $kind"
+            continue
+        fi
         "$PYTHON" - "$work/$kind-hf" "$(loss "$work/$kind")" "$work/d_train_000000.bin" << 'PY' && ok "$kind: transformers agrees" || not_ok "$kind: transformers agrees"
 import sys, numpy, torch, transformers
 model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], torch_dtype=torch.float32)
