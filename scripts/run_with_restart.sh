@@ -25,8 +25,9 @@ if [ -z "$ranks" ] || [ -z "$out" ] || [ $# = 0 ]; then sed -n '2,11s/^# \{0,1\}
 say() { echo "run_with_restart: $*" >&2; }
 newest() { find "$out/ckpt" -maxdepth 1 -name 'step-*' 2> /dev/null | grep -oE 'step-[0-9]+$' | sort | tail -n 1; }
 
-# A signal to this script goes to the run, which saves and ends with 7.
-trap 'stopping=1; kill -TERM $run 2> /dev/null' TERM INT
+# A signal to this script reaches the run as SIGUSR1: it saves and ends with 7, and mpirun, which would
+# kill the ranks a second after SIGTERM and end with 1, hands it on. The next one ends the run at once.
+trap '[ $stopping = 0 ] && kill -USR1 $run 2> /dev/null || kill -TERM $run 2> /dev/null; stopping=1' TERM INT
 stopping=0 failures=0 last=none
 read -r -a counts <<< "$ranks"
 while [ ${#counts[@]} -gt 0 ]; do

@@ -6,7 +6,9 @@
 // (2.8 kB with AVX-512 state) then overwrites the heap below it.
 #pragma once
 
-// Call it before the first other thread exists: threads inherit the mask. A second SIGINT or SIGTERM
+// Call it from the main thread, before another exists: threads inherit the mask. Once a signal has
+// come, a process that mpirun or srun has started no longer waits for somebody to read what it
+// prints. A second SIGINT or SIGTERM
 // while the first is being served ends the process at once, as people expect of ^C ^C.
 void signals_install();
 // The first signal received since signals_install, or 0.

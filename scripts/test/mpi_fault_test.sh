@@ -21,16 +21,18 @@ final=$(state "$work/short") final_brief=$(state "$work/brief")
 
 # Seconds that mpirun gives ranks between SIGTERM and SIGKILL.
 patience=1
+# Ranks write to files of their own, so that the last words of all are seen; or to mpirun.
+to_files=(bash -c 'exec "${@:2}" >> "$1/out" 2>> "$1/err"' _ "$work")
+redirect=("${to_files[@]}")
 # run_in_background RANKS OPTIONS...: $mpirun is its process, ${rank[@]} are the ranks'; waits for steps.
 run_in_background() {
     local ranks=$1; shift
     : > "$work/out"; : > "$work/err"
-    # Ranks write to files of their own: a mpirun that is told to end no longer reads their pipes.
     setsid mpirun -np "$ranks" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 \
-        --mca odls_base_sigkill_timeout "$patience" bash -c 'exec "${@:2}" >> "$1/out" 2>> "$1/err"' _ "$work" \
-        "$train_gpt" "$@" > /dev/null 2> "$work/mpirun.err" &
+        --mca odls_base_sigkill_timeout "$patience" "${redirect[@]}" \
+        "$train_gpt" "$@" > "$work/mpirun.out" 2> "$work/mpirun.err" &
     mpirun=$!
-    for _ in $(seq 200); do grep -q '^step' "$work/out" && break; sleep 0.05; done
+    for _ in $(seq 200); do cat "$work/out" "$work/mpirun.out" | grep -q '^step' && break; sleep 0.05; done
     mapfile -t rank < <(ps -o pid= --ppid "$mpirun" | tr -d ' ' | sort -n)
 }
 # Waits for the end: $code, $seconds, and whether any rank is left.
@@ -123,7 +125,8 @@ signal_case() {  # NAME SIGNAL RANKS TARGET CODE-PATTERN OPTIONS...
     kill "-$signal" "${pids[@]}"
     wait_gone
     newest=$(ls "$work/signal/ckpt" | grep '^step-[0-9]*$' | tail -n 1)
-    if [ -n "$newest" ] && grep -q "stopped by SIG$signal" "$work/out" && state "$work/signal/ckpt/$newest" > /dev/null &&
+    # What ranks print through a mpirun that has been told to end is not seen any more.
+    if [ -n "$newest" ] && { [ "${#redirect[@]}" = 0 ] || grep -q "stopped by SIG$signal" "$work/out"; } && state "$work/signal/ckpt/$newest" > /dev/null &&
         [ "$(tail -n 1 "$work/signal/log.jsonl" | sed -E 's/.*"step":([0-9]+).*/\1/')" = $((10#${newest#step-})) ] &&
         ! ls "$work/signal/ckpt" | grep -q tmp; then
         gone "$name: a valid checkpoint of that step, exit code $expected" "$expected"
@@ -140,6 +143,9 @@ for i in $(seq $rounds); do
     signal_case "SIGUSR1 to mpirun" USR1 2 mpirun 7
     patience=5
     signal_case "SIGTERM to mpirun" TERM 4 mpirun '[1-9]*' --zero $((i % 4))
+    redirect=()
+    signal_case "SIGTERM to the mpirun that shows the output" TERM 2 mpirun '[1-9]*' --zero $((i % 4))
+    redirect=("${to_files[@]}")
 done
 
 # ---- started again after a crash, with fewer ranks
@@ -155,6 +161,16 @@ expect "run_with_restart.sh shrinks and finishes" 0 "starting with 3 ranks" "sta
     mpirun -np RANKS --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 bash "$work/crash" \
     "$train_gpt" "${short[@]}" --steps 250 --save-every 100 --out "$work/elastic"
 [ "$(state "$work/elastic")" = "$final" ] && ok "with the same bits" || not_ok "with the same bits"
+# Told to end, by the signal that would make mpirun kill the ranks after a second.
+scripts/run_with_restart.sh --ranks 2 --out "$work/told" -- mpirun -np RANKS --allow-run-as-root --oversubscribe \
+    --mca mpi_yield_when_idle 1 "$train_gpt" "${long[@]}" --out "$work/told" > "$work/out" 2>&1 &
+restart=$!
+for _ in $(seq 200); do grep -q '^step' "$work/out" && break; sleep 0.05; done
+kill -TERM $restart
+wait $restart
+code=$?
+[ $code = 7 ] && [ -e "$work/told/ckpt/latest" ] && ok "run_with_restart.sh told to end: the run saves and ends with 7" \
+    || { echo "exit code $code"; tail -n 5 "$work/out"; not_ok "run_with_restart.sh told to end: the run saves and ends with 7"; }
 expect "run_with_restart.sh gives up" 9 "giving up at the beginning" -- \
     scripts/run_with_restart.sh --ranks "2 1" --pause 0 --tries 2 --out "$work/never" -- bash -c 'exit 9'
 expect "run_with_restart.sh repeats no usage error" 2 "unknown option" "!giving up" -- \
