@@ -51,7 +51,7 @@ struct SaveResult {
     std::string path;    // the checkpoint's directory
     std::string reason;  // why it failed; or, though it is saved, what went wrong in tidying up
     std::string state;   // hash of the state, as `train_gpt verify` prints it
-    int64_t bytes = 0;   // of all files
+    int64_t bytes = 0;   // of all files but manifest.json
 };
 
 // Writes the state at meta.step (equal on all ranks; the rest of meta is rank 0's) to
@@ -110,10 +110,12 @@ std::string checkpoint_verify(const std::string& path, Comm& comm);
 std::string checkpoint_state_hash(const std::vector<TensorPiece>& my_pieces, Comm& comm);
 
 // Bytes on disk of a checkpoint of these pieces (one list a rank; data may be null), to the byte,
-// but for manifest.json, whose text depends on the values in it: it is bounded separately.
+// but for manifest.json, whose text depends on the values in it: it is bounded separately. texts:
+// of meta, bytes of JSON strings, such as the tokenizer's.
 struct CheckpointBytes {
     int64_t shards = 0, view = 0;  // exact
-    int64_t manifest = 0;          // upper bound, with 64 KiB for meta
+    int64_t manifest = 0;          // upper bound, with 64 KiB for meta beside its texts
     int64_t total() const { return shards + view + manifest; }
 };
-CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pieces_of_rank);
+CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pieces_of_rank,
+                                 int64_t texts = 0);

@@ -101,7 +101,8 @@ static int64_t manifest_bound(const std::vector<ManifestTensor>& tensors, size_t
     return bytes;
 }
 
-CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pieces_of_rank) {
+CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pieces_of_rank,
+                                 int64_t texts) {
     CheckpointBytes bytes;
     std::vector<json> all;
     std::vector<ManifestFile> files;
@@ -113,7 +114,7 @@ CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pi
     }
     const std::vector<ManifestTensor> tensors = join_tensors(all);
     bytes.view = int64_t(view_image(files, tensors).size());
-    bytes.manifest = manifest_bound(tensors, files.size() + 1);
+    bytes.manifest = texts + manifest_bound(tensors, files.size() + 1);
     return bytes;
 }
 

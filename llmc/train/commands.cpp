@@ -51,7 +51,9 @@ Exit plan_run(const Options& options, World& world) {
     Options opt = options;
     const ModelConfig cfg = run_model(opt, world);
     options_derive(opt, cfg.max_T, opt.ranks);
-    plan_print(opt, cfg);
+    std::unique_ptr<Tokenizer> tokenizer = run_tokenizer(opt);
+    if (!tokenizer) tokenizer = run_model_tokenizer(opt, world);
+    plan_print(opt, cfg, tokenizer.get());
     return Exit::Done;
 }
 

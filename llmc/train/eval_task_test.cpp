@@ -44,6 +44,7 @@ std::vector<EvalQuestion> questions() {
         {{{"so Ann", " left"}, {"so Robert", " left"}}, 0},
         {{{"", "first"}, {"ends in space ", "x"}}, 1},
         {{{"said to", " Ann"}}, 0},
+        {{{"so Ann", "x"}, {"so Robert", "y"}}, 0},
         {{{"which letter? ", "A"}, {"which letter? ", "B"}, {"which letter? ", "C"}}, 2},
     };
     // Too long for the model by 1, by much, and just not.
@@ -90,6 +91,8 @@ TEST_P(EvalTaskModels, scores_are_those_of_a_naive_scorer) {
     EvalRows rows;
     eval_rows_add(rows, questions(), *tokenizer, kMaxT, "f");
     EXPECT_EQ(rows.truncated, 2);
+    EXPECT_EQ(rows.bytes[0], int64_t(std::string("runs away.").size()));
+    EXPECT_EQ(rows.tokens[0], int64_t(std::string(" runs away.").size()));
     auto gpt = gpt_create<float>(toy.cfg, 1, kMaxT, Recompute::Block, true, toy.memory);
     const EvalScores found = scores(toy, rows, 3, *comm);
     ASSERT_EQ(found.loss.size(), rows.choices());
@@ -118,6 +121,36 @@ TEST_P(EvalTaskModels, scores_are_those_of_a_naive_scorer) {
         }
     EXPECT_EQ(choice, rows.choices());
     EXPECT_LT(greedy_ones, choice);
+}
+
+// What the model says itself, and that with one token changed and gone on from there.
+TEST_P(EvalTaskModels, greedy_is_each_token_and_not_the_last_alone) {
+    const auto comm = comm_self();
+    Toy toy(GetParam(), *comm);
+    auto gpt = gpt_create<float>(toy.cfg, 1, kMaxT, Recompute::Block, true, toy.memory);
+    const auto likeliest = [&](const std::vector<int>& tokens) {
+        std::vector<int> input(size_t(kMaxT), 0);
+        std::copy(tokens.begin(), tokens.end(), input.begin());
+        gpt_forward(gpt, toy.shards, input.data());
+        std::vector<float> logits(size_t(toy.cfg.V));
+        gpt_logits(gpt, toy.shards, int64_t(tokens.size()) - 1, logits.data());
+        return int(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    };
+    constexpr int kScored = 3;
+    EvalRows rows;
+    for (int changed = 0; changed <= kScored; changed++) {
+        EvalRow row{{'a', 'n', 'd'}, kScored, {}, size_t(changed)};
+        for (int i = 0; i < kScored; i++)
+            row.tokens.push_back((likeliest(row.tokens) + (i == changed)) % toy.cfg.V);
+        rows.rows.push_back(row);
+    }
+    rows.first.push_back(rows.rows.size());
+    const std::vector<int64_t> expected = {0, 0, 0, 1};
+    EXPECT_EQ(scores(toy, rows, 3, *comm).greedy, expected);
+    EXPECT_TRUE(on_ranks(3, [&](Comm& ranks) {
+        Toy mine(GetParam(), ranks);
+        EXPECT_EQ(scores(mine, rows, 1, ranks).greedy, expected);
+    }));
 }
 
 TEST_P(EvalTaskModels, the_same_bits_for_every_micro_batch_and_number_of_ranks) {
@@ -179,39 +212,39 @@ TEST(EvalTask, ids_of_llmc_s_file) {
 }
 
 TEST(EvalTask, accuracies_by_hand) {
-    // Three questions; by sum, byte and token another choice wins in the first. Equal ones: the
-    // first.
+    // Four questions; by sum, byte and token another choice wins in the first, and another number
+    // of them is right. Equal ones: the first.
     EvalRows rows;
-    rows.first = {0, 3, 5, 7};
-    rows.gold = {1, 0, 1};
-    rows.tokens = {1, 2, 9, 1, 1, 4, 4};
-    rows.bytes = {1, 20, 10, 3, 3, 5, 5};
-    const EvalScores s{{3, 4, 4.5, 2, 2, 6, 7}, {0, 0, 0, 1, 0, 0, 0}};
+    rows.first = {0, 3, 5, 7, 9};
+    rows.gold = {1, 0, 1, 0};
+    rows.tokens = {1, 2, 9, 1, 1, 4, 4, 1, 3};
+    rows.bytes = {1, 20, 10, 3, 3, 5, 5, 2, 2};
+    const EvalScores s{{3, 4, 4.5, 2, 2, 6, 7, 2, 3}, {0, 0, 0, 1, 0, 0, 0, 0, 1}};
     const EvalResult r = eval_result(rows, s);
-    EXPECT_EQ(r.questions, 3);
-    EXPECT_EQ(r.by_sum, 1);    // the tie alone
-    EXPECT_EQ(r.by_byte, 2);   // 4 / 20 is the smallest a byte
-    EXPECT_EQ(r.by_token, 1);  // 4.5 / 9 is the smallest a token, which is wrong
+    EXPECT_EQ(r.questions, 4);
+    EXPECT_EQ(r.by_sum, 2);    // the tie and the last
+    EXPECT_EQ(r.by_byte, 3);   // 4 / 20 is the smallest a byte, too
+    EXPECT_EQ(r.by_token, 1);  // 4.5 / 9 and 3 / 3 are the smallest a token, and wrong
     EXPECT_EQ(r.greedy, 1);
-    EXPECT_DOUBLE_EQ(r.loss, 4 + 2 + 7);
+    EXPECT_DOUBLE_EQ(r.loss, 4 + 2 + 7 + 2);
 
     const auto json = eval_result_json(EvalTask::HellaSwag, r);
-    EXPECT_DOUBLE_EQ(json["acc"], 1 / 3.);
-    EXPECT_DOUBLE_EQ(json["acc_norm"], 2 / 3.);
-    EXPECT_DOUBLE_EQ(json["acc_llmc"], 1 / 3.);
-    EXPECT_DOUBLE_EQ(json["acc_norm_stderr"], std::sqrt(2 / 9. / 2));
+    EXPECT_DOUBLE_EQ(json["acc"], 2 / 4.);
+    EXPECT_DOUBLE_EQ(json["acc_norm"], 3 / 4.);
+    EXPECT_DOUBLE_EQ(json["acc_llmc"], 1 / 4.);
+    EXPECT_DOUBLE_EQ(json["acc_norm_stderr"], std::sqrt(3 / 16. / 3));
     const auto lambada = eval_result_json(EvalTask::Lambada, r);
-    EXPECT_DOUBLE_EQ(lambada["perplexity"], std::exp(13 / 3.));
-    // Losses 4, 2, 7 have a sample deviation of sqrt(38 / 6); that of their mean is a third's root.
-    EXPECT_NEAR(lambada["perplexity_stderr"], std::exp(13 / 3.) * std::sqrt(38 / 6. / 3), 1e-10);
-    EXPECT_DOUBLE_EQ(lambada["acc"], 1 / 3.);
+    EXPECT_DOUBLE_EQ(lambada["perplexity"], std::exp(15 / 4.));
+    // Losses 4, 2, 7, 2 have a sample variance of 16.75 / 3; that of their mean is a quarter of it.
+    EXPECT_NEAR(lambada["perplexity_stderr"], std::exp(15 / 4.) * std::sqrt(16.75 / 3 / 4), 1e-10);
+    EXPECT_DOUBLE_EQ(lambada["acc"], 1 / 4.);
     EXPECT_FALSE(eval_result_json(EvalTask::Mmlu, r).contains("acc_norm"));
 
     EvalResult sum = r;
     sum += r;
-    EXPECT_EQ(sum.questions, 6);
-    EXPECT_EQ(sum.by_byte, 4);
-    EXPECT_DOUBLE_EQ(sum.loss_squares, 2 * (16 + 4 + 49));
+    EXPECT_EQ(sum.questions, 8);
+    EXPECT_EQ(sum.by_byte, 6);
+    EXPECT_DOUBLE_EQ(sum.loss_squares, 2 * (16 + 4 + 49 + 4));
     rows.bytes[6] = 0;
     EXPECT_TRUE(eval_result_json(EvalTask::HellaSwag, eval_result(rows, s))["acc_norm"].is_null());
 }

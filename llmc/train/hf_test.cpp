@@ -11,6 +11,7 @@
 #include <map>
 
 #include "llmc/core/check.h"
+#include "llmc/io/safetensors.h"
 #include "llmc/model/parameters.h"
 
 namespace fs = std::filesystem;
@@ -73,6 +74,46 @@ TEST_P(HfModels, each_element_travels_once_and_comes_back) {
                     ASSERT_EQ(piece[i], value_of(t, first + int64_t(i)))
                         << t.name << " " << first << " + " << i;
             }
+}
+
+// Where single elements stand, by the format and not by our reader.
+TEST(Hf, matrices_of_gpt2_are_transposed_and_pairs_become_halves) {
+    for (const ModelConfig& cfg : {wide_gpt2(), wide_llama_in_pairs()}) {
+        const bool gpt2 = cfg.positions == Positions::Learned;
+        const ParamLayout layout = param_layout(cfg);
+        const Folder dir;
+        const TensorSource source = [](const ParamTensor& t, int64_t first, int64_t n, float* to) {
+            for (int64_t i = 0; i < n; i++) to[i] = value_of(t, first + i);
+        };
+        hf_model_write(dir.path, cfg, source, layout, nullptr, Dtype::F32);
+        const auto ours = [&](const std::string& name, int64_t row, int64_t column) {
+            for (const ParamTensor& t : layout.blocks[1].tensors)
+                if (t.name == name) return value_of(t, row * cfg.C + column);
+            return -1.f;
+        };
+        const auto theirs = [&](const std::string& name, int64_t i) {
+            float x = -2;
+            SafeTensors(dir.path).read(name, i, 1, &x);
+            return x;
+        };
+        if (gpt2) {
+            const std::string fc = "transformer.h.0.mlp.c_fc.weight";
+            EXPECT_EQ(theirs(fc, 5 * cfg.F + 7), ours(fc, 7, 5));
+            EXPECT_EQ(theirs(fc, 602 * cfg.F + 2410), ours(fc, 2410, 602));
+        } else {
+            const std::string layer = "model.layers.0.self_attn.",
+                              ours_all = layer + "qkv_proj.weight";
+            const int half = cfg.HS() / 2;
+            // Head 1's fourth pair: 3 and half + 3 there, 6 and 7 here.
+            EXPECT_EQ(theirs(layer + "q_proj.weight", (cfg.HS() + 3) * cfg.C + 9),
+                      ours(ours_all, cfg.HS() + 6, 9));
+            EXPECT_EQ(theirs(layer + "q_proj.weight", (cfg.HS() + half + 3) * cfg.C + 9),
+                      ours(ours_all, cfg.HS() + 7, 9));
+            EXPECT_EQ(theirs(layer + "k_proj.weight", 3 * cfg.C), ours(ours_all, cfg.A() + 6, 0));
+            EXPECT_EQ(theirs(layer + "v_proj.weight", 3 * cfg.C),
+                      ours(ours_all, cfg.A() + cfg.HS() + 3, 0));
+        }
+    }
 }
 
 TEST(Hf, a_folder_that_could_not_be_written_is_empty) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
 #include "llmc/model/decode.h"
@@ -45,11 +46,13 @@ std::string bytes_text(int64_t bytes) {
     return text;
 }
 
-void plan_print(const Options& opt, const ModelConfig& cfg) {
+void plan_print(const Options& opt, const ModelConfig& cfg, const Tokenizer* tokenizer) {
     const MemoryPlan plan = plan_memory(opt, cfg);
     const ParamLayout layout = param_layout(cfg);
+    // A large vocabulary makes some MB of text: as the manifest has it, with its quotes escaped.
+    const size_t text = tokenizer ? nlohmann::json(tokenizer->json()).dump().size() : 0;
     const CheckpointBytes disk =
-        checkpoint_bytes(planned_pieces(layout, shards_config(opt), opt.ranks));
+        checkpoint_bytes(planned_pieces(layout, shards_config(opt), opt.ranks), int64_t(text));
 
     std::printf("model %s: %lld parameters, %d layers, width %d, %d heads, vocabulary %d (%d)\n",
                 cfg.name.c_str(), (long long)layout.count, cfg.L, cfg.C, cfg.H, cfg.V, cfg.Vp);

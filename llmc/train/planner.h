@@ -4,6 +4,7 @@
 
 #include "llmc/core/memory.h"
 #include "llmc/io/checkpoint.h"
+#include "llmc/io/tokenizer.h"
 #include "llmc/model/config.h"
 #include "llmc/train/options.h"
 
@@ -20,5 +21,5 @@ SamplingRoom sampling_room(const Options& opt, const ModelConfig& cfg);
 // "1.5 GiB"
 std::string bytes_text(int64_t bytes);
 
-// The `plan` command: the table on stdout.
-void plan_print(const Options& opt, const ModelConfig& cfg);
+// The `plan` command: the table on stdout. tokenizer: what a checkpoint will carry, or null.
+void plan_print(const Options& opt, const ModelConfig& cfg, const Tokenizer* tokenizer);

@@ -90,6 +90,12 @@ std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt) {
     return info ? tokenizer_open(info->tokenizer) : nullptr;
 }
 
+std::unique_ptr<Tokenizer> run_model_tokenizer(const Options& opt, World& world) {
+    if (model_file_is(opt.model)) return model_file_tokenizer(opt.model);
+    if (!is_directory(opt.model)) return nullptr;
+    return checkpoint_tokenizer(checkpoint_open(opt.model, *world.dp));
+}
+
 // Weights that know a tokenizer's ids are trained on data of the same ids: the model's own
 // tokenizer, if the weights come with one and --tokenizer does not say otherwise.
 static void check_tokenizer(Run& run) {

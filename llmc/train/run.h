@@ -40,6 +40,8 @@ ModelConfig run_model(const Options& opt, World& world);
 
 // --tokenizer, else the one that lies beside the data, else null.
 std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt);
+// The one that comes with the weights that --model names, or null.
+std::unique_ptr<Tokenizer> run_model_tokenizer(const Options& opt, World& world);
 
 // Checks everything that can be checked before memory is taken: model, data, batch, output
 // directory, what to resume from. Takes the lock of --out.

@@ -173,6 +173,9 @@ TEST_F(Tokenize, a_token_across_the_border_is_not_trained_on) {
     opt.files = {write("a.jsonl", R"({"prompt": "x abc", "completion": " abcab"})"
                                   "\n"
                                   R"({"prompt": "a", "completion": "bc abc"})"
+                                  "\n"
+                                  R"({"parts": [{"text": "a", "train": true}, )"
+                                  R"({"text": "bc", "train": false}]})"
                                   "\n")};
     run();
     const auto tokenizer = tokenizer_open(opt.tokenizer);
@@ -185,7 +188,7 @@ TEST_F(Tokenize, a_token_across_the_border_is_not_trained_on) {
         const std::string bytes = id == tokenizer->eot() ? "." : tokenizer->token_bytes(id);
         shown += shard.trained(i) ? "[" + bytes + "]" : bytes;
     }
-    EXPECT_EQ(shown, "[.]x abc[ abc][ab][.]abc[ abc]");
+    EXPECT_EQ(shown, "[.]x abc[ abc][ab][.]abc[ abc][.]abc");
 }
 
 TEST_F(Tokenize, the_note_leads_to_the_tokenizer) {

@@ -4,6 +4,7 @@
 . scripts/test/tap.sh
 export OMP_WAIT_POLICY=passive
 train_gpt=${TRAIN_GPT:-build/train_gpt}
+: "${PYTHON:=/usr/bin/python3}"
 . scripts/test/mpi.sh
 toy_ranks
 
@@ -42,6 +43,16 @@ total = a["val_loss"] * a["tokens"] + q["val_loss"] * q["tokens"]
 assert abs(total / both["tokens"] - both["val_loss"]) < 1e-12, (a, q, both)
 assert abs(a["val_loss"] - q["val_loss"]) > 1e-3
 PY
+
+# ---- a step's loss is the mean over its targets: that of an evaluation of the same samples, all in one step
+"$PYTHON" -c 'import json; print(json.dumps({"prompt": "what " * 40, "completion": "this, " * 30}))' > "$work/twelve.jsonl"
+is "tokenize 12 samples" "$train_gpt" tokenize "$work/twelve.jsonl" --tokenizer byte --out "$work/twelve" --val-fraction 0
+is "one step over all of them" "${run[@]}" --data "$work/twelve_train_*.bin" --val-data "$work/twelve_train_*.bin" --val-every 9 \
+    --micro-batch 3 --steps 1 --warmup-steps 1 --out "$work/twelve"
+val=$(grep -m 1 -o '"val_loss":[0-9.]*' "$work/twelve/log.jsonl") step=$(grep -m 1 -o '"loss":[0-9.]*' "$work/twelve/log.jsonl")
+# Floats of a loss near 5.5 lie 5e-7 apart.
+awk -v a="${val#*:}" -v b="${step#*:}" 'BEGIN { exit !(a > 4 && a - b < 1e-6 && b - a < 1e-6) }' &&
+    ok "a step's loss is the mean over its targets" || not_ok "a step's loss is the mean over its targets: $val, $step"
 
 # ---- any split of the batch
 bad=""

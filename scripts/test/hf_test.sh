@@ -72,6 +72,33 @@ sed -i -e 's/^      "a": 97,/      "a": 98,/' -e 's/^      "b": 98,/      "b": 9
 expect "data of another tokenizer than the model's" 2 "another tokenizer" "'a' as token 97" "'b' as token 97" -- \
     "$train_gpt" --model "$work/other" --data "$work/d_train_*.bin" --steps 1 --seq-len 31 --out "$work/no"
 
+# ---- a large vocabulary, as Qwen's: its tokenizer, some MB of text, goes where the model goes
+"$PYTHON" - "$work/wide-tok.json" << 'PY'
+import json, sys
+file = json.load(open("dev/reference/tokenizers.json"))["qwen2"]["file"]
+vocab, merges = file["model"]["vocab"], file["model"]["merges"]
+for i, token in enumerate(file["added_tokens"]): token["id"] = 151000 + i
+letters = [c for c in vocab if len(c) == 1]
+for a in letters:
+    for b in letters:
+        if a + b not in vocab:
+            vocab[a + b] = len(vocab)
+            merges.append([a, b])
+for i in range(len(vocab), 151000): vocab[f"unused{i}"] = i
+json.dump(file, open(sys.argv[1], "w"))
+PY
+big=(--model "$work/qwen2.json" --data "$work/v_train_*.bin" --steps 1 --seq-len 31 --micro-batch 1)
+is "150k tokens: tokenize" "$train_gpt" tokenize "$work/text" --tokenizer "$work/wide-tok.json" --out "$work/v"
+is "150k tokens: train" "$train_gpt" "${big[@]}" --out "$work/v"
+planned=$("$train_gpt" plan "${big[@]}" | sed -n 's/^total one checkpoint[^0-9]* \([0-9]*\) .*/\1/p')
+found=$(cat "$work"/v/ckpt/*/{shards/*,model.h5,manifest.json} | wc -c)
+[ "$found" -le "$planned" ] && [ "$planned" -le $((found + 200000)) ] && ok "150k tokens: no larger on disk than planned" ||
+    not_ok "150k tokens: no larger on disk than planned: $found, $planned"
+is "150k tokens: export" "$train_gpt" export "$work/v" --format hf --out "$work/v-hf"
+cmp -s "$work/wide-tok.json" "$work/v-hf/tokenizer.json" && ok "150k tokens: the tokenizer is as it was" || not_ok "150k tokens: the tokenizer is as it was"
+expect "150k tokens: generate from the folder" 0 "line" -- "$train_gpt" generate --model "$work/v-hf" --prompt line --tokens 2
+rm -rf "$work"/v "$work"/v-hf
+
 # ---- imported in pieces: a model larger than the memory that the program may take (a sparse file, of zeros
 # but for one element in 999983)
 megabytes=$([ -n "${TEST_DEEP:-}" ] && echo 3000 || echo 600) kilobytes=280000
