@@ -69,13 +69,14 @@ class Comm {
                         const char* what = "");
     // all (s.n) = every rank's slice; mine may lie in its place inside all.
     void all_gather(void* all, const void* mine, Slices s, Dtype t, const char* what = "");
-    // Shows every rank all ranks' values of its own slice, piece by piece, in the order of ranks
-    // for each piece: take(values, first, count), first counted from the slice's start. Take may
-    // change what it is shown: a copy, or a rank's `all` itself, which then holds what take left
-    // there. A communicator of GPUs puts the copies into `room`, (size() - 1) * s.each elements,
+    // An all-to-all whose results are handed over, not stored: every rank is shown all ranks'
+    // values of its own slice, piece by piece, in the order of ranks for each piece:
+    // take(values, first, count), first counted from the slice's start. Take may change what it is
+    // shown: a copy, or a rank's `all` itself, which then holds what take left there. A
+    // communicator of GPUs puts the copies into `room`, (size() - 1) * s.each elements,
     // and take queues its work on stream(); others bring their own.
     using Take = std::function<void(void* values, size_t first, size_t count)>;
-    void scatter(void* all, Slices s, Dtype t, const Take& take, const char* what = "",
+    void all_to_all(void* all, Slices s, Dtype t, const Take& take, const char* what = "",
                  void* room = nullptr);
     // data (n) = root's data (n).
     void broadcast(void* data, size_t n, Dtype t, int root, const char* what = "");
@@ -104,9 +105,9 @@ class Comm {
         all_gather(all, mine, Slices{n * size_t(size()), n}, what);
     }
     template <class Elem>
-    void scatter(Elem* all, Slices s, std::function<void(Elem*, size_t, size_t)> take,
+    void all_to_all(Elem* all, Slices s, std::function<void(Elem*, size_t, size_t)> take,
                  const char* what = "", void* room = nullptr) {
-        scatter(
+        all_to_all(
             static_cast<void*>(all), s, comm_dtype<Elem>(),
             [&](void* x, size_t first, size_t n) { take(static_cast<Elem*>(x), first, n); }, what,
             room);
@@ -133,7 +134,7 @@ class Comm {
     virtual void do_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) = 0;
     virtual void do_reduce_scatter(void* mine, const void* all, Slices s, Dtype t, ReduceOp op) = 0;
     virtual void do_all_gather(void* all, const void* mine, Slices s, Dtype t) = 0;
-    virtual void do_scatter(void* all, Slices s, Dtype t, const Take& take, void* room) = 0;
+    virtual void do_all_to_all(void* all, Slices s, Dtype t, const Take& take, void* room) = 0;
     virtual void do_broadcast(void* data, size_t n, Dtype t, int root) = 0;
     virtual void do_send(const void* data, size_t n, Dtype t, int to) = 0;
     virtual void do_recv(void* data, size_t n, Dtype t, int from) = 0;

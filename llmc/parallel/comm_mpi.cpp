@@ -75,7 +75,7 @@ class CommMpi final : public Comm {
         MPI_CHECK(MPI_Allgatherv(MPI_IN_PLACE, 0, type(t), all, c.counts.data(), c.begins.data(),
                                  type(t), comm_));
     }
-    void do_scatter(void* all, Slices s, Dtype t, const Take& take, void*) override {
+    void do_all_to_all(void* all, Slices s, Dtype t, const Take& take, void*) override {
         const Counts c = counts(s);
         const int mine = c.counts[size_t(rank_)];
         const size_t bytes = size_t(mine) * dtype_bytes(t);

@@ -149,7 +149,7 @@ class CommNccl final : public Comm {
             },
             s);
     }
-    void do_scatter(void* all, Slices s, Dtype t, const Take& take, void* room) override {
+    void do_all_to_all(void* all, Slices s, Dtype t, const Take& take, void* room) override {
         const size_t mine = s.count(rank_);
         const auto place = [&](int r) -> char* {
             if (r == rank_) return at(all, s.begin(r), t);

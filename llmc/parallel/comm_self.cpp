@@ -17,7 +17,7 @@ class CommSelf final : public Comm {
     void do_all_gather(void* all, const void* mine, Slices s, Dtype t) override {
         copy(all, mine, s, t);
     }
-    void do_scatter(void* all, Slices s, Dtype, const Take& take, void*) override {
+    void do_all_to_all(void* all, Slices s, Dtype, const Take& take, void*) override {
         if (s.n) take(all, 0, s.n);
     }
     void do_broadcast(void*, size_t, Dtype, int) override {}
@@ -44,7 +44,7 @@ class CommAbsent final : public Comm {
     void do_all_reduce(void*, size_t, Dtype, ReduceOp) override { absent(); }
     void do_reduce_scatter(void*, const void*, Slices, Dtype, ReduceOp) override { absent(); }
     void do_all_gather(void*, const void*, Slices, Dtype) override { absent(); }
-    void do_scatter(void*, Slices, Dtype, const Take&, void*) override { absent(); }
+    void do_all_to_all(void*, Slices, Dtype, const Take&, void*) override { absent(); }
     void do_broadcast(void*, size_t, Dtype, int) override { absent(); }
     void do_send(const void*, size_t, Dtype, int) override { absent(); }
     void do_recv(void*, size_t, Dtype, int) override { absent(); }

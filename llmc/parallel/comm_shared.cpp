@@ -275,7 +275,7 @@ void CommShared::do_reduce_scatter(void* mine, const void* from, Slices s, Dtype
     }
 }
 
-void CommShared::do_scatter(void* data, Slices s, Dtype t, const Take& take, void*) {
+void CommShared::do_all_to_all(void* data, Slices s, Dtype t, const Take& take, void*) {
     const Piece p = cut(s, t, size_);
     if (const Places at = everywhere(data); !at.empty()) {
         meet();

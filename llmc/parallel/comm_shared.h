@@ -69,7 +69,7 @@ class CommShared final : public Comm {
     void do_all_reduce(void* data, size_t n, Dtype t, ReduceOp op) override;
     void do_reduce_scatter(void* mine, const void* all, Slices s, Dtype t, ReduceOp op) override;
     void do_all_gather(void* all, const void* mine, Slices s, Dtype t) override;
-    void do_scatter(void* all, Slices s, Dtype t, const Take& take, void* room) override;
+    void do_all_to_all(void* all, Slices s, Dtype t, const Take& take, void* room) override;
     void do_broadcast(void* data, size_t n, Dtype t, int root) override;
     void do_send(const void* data, size_t n, Dtype t, int to) override;
     void do_recv(void* data, size_t n, Dtype t, int from) override;

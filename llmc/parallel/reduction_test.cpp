@@ -212,7 +212,7 @@ TEST(fast_reduction, sixteen_bits_are_half_the_bytes) {
             const int64_t full = result_of({ranks, zero, Wire::Fp32, 1, 16384.}).sent;
             EXPECT_EQ(2 * result_of({ranks, zero, Wire::Bf16, 1, 16384.}).sent, full);
         }
-    // In stages 0 and 1 a scatter, and in 0 a gather, of rank 0's full slices.
+    // In stages 0 and 1 an all-to-all, and in 0 a gather, of rank 0's full slices.
     for (int ranks : {2, 4})
         for (int zero : {0, 1})
             for (Wire wire : {Wire::Bf16, Wire::Fp16}) {

@@ -120,7 +120,7 @@ bool check_reduce_scatter(Comm& comm, Slices s, Register reg) {
 
 // Every rank's values, in the order of ranks.
 template <class T, class Stream>
-bool check_scatter(Comm& comm, Slices s, Register reg) {
+bool check_all_to_all(Comm& comm, Slices s, Register reg) {
     const int rank = comm.rank();
     const size_t mine = s.count(rank);
     Field<T, Stream> from(comm, rank, s.n, reg), room(comm, rank, s.each * size_t(comm.size()));
@@ -134,7 +134,7 @@ bool check_scatter(Comm& comm, Slices s, Register reg) {
             ok = ok && plain(seen[i]) == plain(value<T>(r, s.begin(rank) + at + i));
         }
     };
-    comm.scatter<T>(from.data(), s, take, "", room.data());
+    comm.all_to_all<T>(from.data(), s, take, "", room.data());
     for (int seen : next) ok = ok && seen == comm.size();
     return ok && from.holds(0, s.n, values_of<T>(rank)) && room.holds(0, 0, values_of<T>(0));
 }
@@ -200,7 +200,7 @@ void check_type(Comm& comm, Comm& host, const char* type, Register reg) {
             const Slices s{n, each};
             if (each * ranks < n) continue;
             agree(check_reduce_scatter<T, Stream>(comm, s, reg), "reduce-scatter");
-            agree(check_scatter<T, Stream>(comm, s, reg), "scatter");
+            agree(check_all_to_all<T, Stream>(comm, s, reg), "all-to-all");
             agree(check_all_gather<T, Stream>(comm, s, reg), "all-gather");
         }
         for (int root = 0; root < comm.size(); root += std::max(1, comm.size() - 1))

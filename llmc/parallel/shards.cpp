@@ -278,7 +278,7 @@ void Shards<Elem, Stream>::send_block(int block) {
 
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::send_block_bucket(const Bucket& bucket, float* grads) {
-    if (wire_16()) return wire_scatter(grads, bucket, grads_ + bucket.local, false);
+    if (wire_16()) return wire_reduce_scatter(grads, bucket, grads_ + bucket.local, false);
     const auto take = [&](float* x, size_t first, size_t n) {
         const size_t to = size_t(bucket.local) + first;
         if (fixed_point())
@@ -286,7 +286,7 @@ void Shards<Elem, Stream>::send_block_bucket(const Bucket& bucket, float* grads)
         else
             accumulate_float(grads_ + to, x, n, queue_.stream());
     };
-    dp_.template scatter<float>(grads, bucket.slices(), take, "gradients of a block", room_);
+    dp_.template all_to_all<float>(grads, bucket.slices(), take, "gradients of a block", room_);
 }
 
 // ---- 16 bits on the way
@@ -302,7 +302,7 @@ void Shards<Elem, Stream>::wire_scale(const float* x, size_t n) {
 // sum (this rank's slice) += what all ranks send of it, each rounded once. The sum may lie in
 // `all`, and then begins at zero: its addends are in the wire's format by then.
 template <class Elem, class Stream>
-void Shards<Elem, Stream>::wire_scatter(const float* all, const Bucket& bucket, float* sum,
+void Shards<Elem, Stream>::wire_reduce_scatter(const float* all, const Bucket& bucket, float* sum,
                                         bool from_zero) {
     const Wire wire = config_.wire;
     const Stream s = queue_.stream();
@@ -312,7 +312,7 @@ void Shards<Elem, Stream>::wire_scatter(const float* all, const Bucket& bucket, 
     const auto take = [&](void* values, size_t first, size_t n) {
         wire_add(sum + first, static_cast<uint16_t*>(values), n, wire, most_, dp_.size(), s);
     };
-    dp_.scatter(wire_, bucket.slices(), wire_dtype(wire), take, "gradients in 16 bits", room_);
+    dp_.all_to_all(wire_, bucket.slices(), wire_dtype(wire), take, "gradients in 16 bits", room_);
 }
 
 // The owner's sum takes the place of its addends; rounded, it is what everybody gets.
@@ -322,7 +322,7 @@ void Shards<Elem, Stream>::send_bucket_16(const Bucket& bucket) {
     const size_t begin = slices.begin(dp_.rank()), n = slices.count(dp_.rank());
     const Stream s = queue_.stream();
     float *all = grads_ + bucket.first, *mine = all + begin;
-    wire_scatter(all, bucket, mine, true);
+    wire_reduce_scatter(all, bucket, mine, true);
     wire_pack(wire_ + begin, mine, n, config_.wire, most_, dp_.size(), s);
     if (state_sliced()) {
         wire_unpack(mine, wire_ + begin, n, config_.wire, most_, dp_.size(), s);

@@ -12,7 +12,7 @@
 //   stage  a rank holds         gradients meet                      parameters meet
 //   0      all                  all-reduce, last micro-batch        never: all update all
 //   1      moments 1/N          reduce-scatter, last micro-batch    after the step
-//   2      gradients 1/N too    scatter to the owner, every one     after the step
+//   2      gradients 1/N too    all-to-all to owners, every one     after the step
 //   3      parameters 1/N too   the same                            block by block, before each use
 // clang-format on
 //
@@ -178,7 +178,7 @@ class Shards {
     void send_block(int block);
     void send_block_bucket(const Bucket& bucket, float* grads);
     void wire_scale(const float* x, size_t n);
-    void wire_scatter(const float* all, const Bucket& bucket, float* sum, bool from_zero);
+    void wire_reduce_scatter(const float* all, const Bucket& bucket, float* sum, bool from_zero);
     void gather_block(int block);
     void prefetch_after(int block);
     void params_from_masters(int64_t updates);

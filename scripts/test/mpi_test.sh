@@ -157,7 +157,7 @@ events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "
 for rank in (0, 1):
     mine = [e for e in events if e["pid"] == rank]
     assert sum(e["name"] == "micro-batch" for e in mine) == 3 * 12 / 2
-    for name in ("all-gather, parameters of a block", "scatter, gradients of a block", "all-reduce, exact sum"):
+    for name in ("all-gather, parameters of a block", "all-to-all, gradients of a block", "all-reduce, exact sum"):
         assert any(e["name"] == name and e["args"]["bytes"] > 0 for e in mine), name
     assert any(e["name"] == "save" for e in mine)
     assert all(e["ts"] >= 0 and e["dur"] >= 0 for e in mine)
