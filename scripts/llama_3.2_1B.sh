@@ -2,10 +2,11 @@
 # LLaMA-3.2-1B, pretraining continued on a billion tokens of one's own: from a Hugging Face folder, with a
 # fresh optimizer and a short warm-up to a low rate.
 #   MODEL          the folder: config.json, *.safetensors, tokenizer.json   [Llama-3.2-1B]
-#   machine        any number of ranks that divides 256 micro-batches of 2048 tokens
+#   machine        any number of ranks that divides 256 sequences of 2048 tokens, each with a GPU or a share
+#                  of the cores; numbers and micro-batch follow the GPU (known_runs.sh)
 #   tokens         1 B: 1,907 steps of 524,288
-#   expected time  about 8.2e18 FLOP in all (8.2e9 a token: 6 N and attention), 23 hours at a sustained
-#                  100 TFLOP/s
+#   expected time  8.2e18 FLOP (8.2e9 a token: 6 N and attention) / (GPUs x the FLOP/s that each sustains);
+#                  not measured by us
 #   expected loss  below what `train_gpt eval --data` says of the imported model on the same data; not
 #                  measured by us
 #   data           token shards by the model's own tokenizer:
@@ -19,5 +20,5 @@
 case " $* " in
     *" --dry-run "*) [ -e "$MODEL" ] || MODEL=llama:3.2-1B ;;
 esac
-known_run "$MODEL" --micro-batch 1 --seq-len 2048 --batch-tokens 524288 --steps 1907 --lr 5e-5 \
+known_run "$MODEL" --seq-len 2048 --batch-tokens 524288 --steps 1907 --lr 5e-5 \
     --warmup-steps 100 --zero 3 --recompute block --out "${OUT:-out/llama_3.2_1B}" "$@"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The scripts of known runs: each one's options are good, and its plan can be printed by anybody.
+# The scripts of known runs: each one's options are good, and its plan can be printed by anybody; with a GPU
+# they run in bf16 with a micro-batch that fits, and stay with it.
 . scripts/test/tap.sh
 export TRAIN_GPT=${TRAIN_GPT:-build/train_gpt}
 for script in scripts/gpt2_*M.sh scripts/llama_*.sh; do
-    expect "$script --dry-run" 0 "total memory" "total one checkpoint on disk" -- env RANKS=8 bash "$script" --dry-run
-    expect "$script with a wrong option" 2 "did you mean" -- env RANKS=8 bash "$script" --dry-run --step 1
+    expect "$script --dry-run" 0 "total memory" "total one checkpoint on disk" -- env GPU_MIB=0 RANKS=8 bash "$script" --dry-run
+    expect "$script with a wrong option" 2 "did you mean" -- env GPU_MIB=0 RANKS=8 bash "$script" --dry-run --step 1
 done
 
 # ---- one of them for real, at a small scale: a folder of LLaMA 3.2's kind, continued and fine-tuned by two ranks
@@ -34,3 +35,54 @@ for what in text tune; do
     awk -v before="$(loss "$work/Llama")" -v after="$(loss "$work/out-$what")" 'BEGIN { exit !(after > 0 && after < before - 0.02) }' &&
         ok "$what: a lower loss than before" || not_ok "$what: a lower loss than before: $(loss "$work/Llama"), $(loss "$work/out-$what")"
 done
+
+# ---- on GPUs
+# A plan for a GPU needs no GPU, but a program that knows of them: the simulator's does. What would be
+# started is told, not started.
+cuda=${CUDA_TRAIN_GPT:-${BUILD:-build}/sim/train_gpt}
+if [ ! -x "$cuda" ]; then skip "known runs on a GPU" "no $cuda: make sim"; exit; fi
+mkdir "$work/bin"
+cat > "$work/bin/train_gpt" << END
+#!/bin/sh
+case \$1 in plan | --version) exec "$(realpath "$cuda")" "\$@" ;; esac
+echo "started: \$* ."
+END
+cat > "$work/bin/nvidia-smi" << 'END'
+#!/bin/sh
+cat "$GPUS"
+END
+chmod +x "$work"/bin/*
+export TRAIN_GPT=$work/bin/train_gpt PATH=$work/bin:$PATH GPUS=$work/gpus OUT=$work/out
+
+plan() { # SCRIPT OPTIONS...: "MICRO_BATCH BYTES" of its plan
+    local script=$1; shift
+    bash "$script" --dry-run "$@" | awk '/^step:/ { b = $8 } $1 == "total" && $2 == "memory" { print b, $3 }'
+}
+largest() { # SCRIPT MIB: the plan fits into nine tenths of it, and twice the micro-batch does not
+    local b bytes twice room=$(($2 * 1024 * 1024 * 9 / 10))
+    read -r b bytes <<< "$(GPU_MIB=$2 RANKS=8 plan "$1")"
+    read -r _ twice <<< "$(GPU_MIB=$2 RANKS=8 plan "$1" --micro-batch $((2 * b)))"
+    echo "$1, $2 MiB: micro-batch $b takes $bytes, $((2 * b)) would take $twice, room $room"
+    [ "$bytes" -le "$room" ] && { [ "$b" = 64 ] || [ "$twice" -gt "$room" ]; }
+}
+for script in scripts/gpt2_124M.sh scripts/gpt2_1558M.sh scripts/llama_1.1B.sh; do
+    is "$script takes what fits 24 GB" largest "$script" 24000
+    is "$script takes what fits 80 GB" largest "$script" 81559
+done
+expect "a GPU that is too small" 4 "2000 MiB" "more RANKS" -- env GPU_MIB=2000 bash scripts/gpt2_1558M.sh
+expect "a wrong option, with a GPU" 2 "did you mean" -- env GPU_MIB=80000 bash scripts/gpt2_124M.sh --dry-run --step 1
+
+printf '81559, 9.0\n16384, 8.0\n' > "$GPUS"
+expect "the smallest GPU that nvidia-smi lists" 0 "started: --model gpt2:124M --device cuda --dtype bf16 --micro-batch 32 " \
+    "fineweb10B" -- bash scripts/gpt2_124M.sh
+expect "a run keeps its choice on another machine" 0 " --dtype bf16 --micro-batch 32 " -- \
+    env GPU_MIB=81559 bash scripts/gpt2_124M.sh
+rm -r "$OUT"
+expect "the user's choice is the last word" 0 " --steps 5 --micro-batch 3 " "!--micro-batch 1 " -- \
+    bash scripts/gpt2_124M.sh --steps 5 --micro-batch 3
+rm -r "$OUT"
+echo '16384, 7.5' > "$GPUS"
+expect "no bf16 before compute capability 8.0" 0 " --dtype fp32 --micro-batch " -- bash scripts/gpt2_124M.sh
+rm -r "$OUT"
+: > "$GPUS"
+expect "no GPU: the CPU, a sequence at a time" 0 "started: --model gpt2:124M --micro-batch 1 " -- bash scripts/gpt2_124M.sh
