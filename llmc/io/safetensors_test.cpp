@@ -77,13 +77,15 @@ TEST(safetensors, narrow_types_are_exact) {
     const Folder dir;
     safetensors_write(dir.path,
                       {{"x",
-                        {2},
+                        {3},
                         [](int64_t, int64_t, float* to) {
-                            to[0] = 1.00390625f, to[1] = -3e38f;  // a tie, and a large one
+                            // A tie, a large one, and one that is nearer to the larger neighbour.
+                            to[0] = 1.00390625f, to[1] = -3e38f, to[2] = 1.005859375f;
                         }}},
                       Dtype::BF16);
-    float x[2];
-    SafeTensors(dir.path).read("x", 0, 2, x);
+    float x[3];
+    SafeTensors(dir.path).read("x", 0, 3, x);
+    EXPECT_EQ(x[2], 1.0078125f);
     EXPECT_EQ(x[0], 1.f);
     EXPECT_NEAR(x[1], -3e38, 1e36);
     // Every half-precision number against the hardware's or the compiler's conversion.
