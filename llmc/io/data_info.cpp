@@ -8,6 +8,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
+#include "llmc/io/json_integer.h"
 #include "llmc/io/text_file.h"
 #include "llmc/io/tokens.h"
 
@@ -70,16 +71,24 @@ static std::string beside(const fs::path& dir, const json& name, const std::stri
     return (dir / text).string();
 }
 
+static int64_t integer(const json& object, const char* key, const std::string& note,
+                       int64_t least = 0, int64_t most = INT64_MAX) {
+    const json& value = object.at(key);
+    CHECK(json_is_integer(value, least, most), Exit::Damaged,
+          str("a bad number in ", note, ": ", key), value.dump(), str(least, " to ", most));
+    return value.get<int64_t>();
+}
+
 static DataPart part_read(const json& part, const fs::path& dir, const std::string& note) {
     DataPart p;
-    p.bytes = part.at("bytes").get<int64_t>();
-    p.documents = part.at("documents").get<int64_t>();
-    p.tokens = part.at("tokens").get<int64_t>();
-    p.untrained = part.value("untrained", int64_t(0));
+    p.bytes = integer(part, "bytes", note);
+    p.documents = integer(part, "documents", note);
+    p.tokens = integer(part, "tokens", note);
+    p.untrained = part.contains("untrained") ? integer(part, "untrained", note) : 0;
     for (const json& file : part.at("files"))
-        p.shards.push_back({beside(dir, file.at("name"), note), file.at("tokens").get<int64_t>(),
-                            file.at("xxh3_128_of_ids").get<std::string>(),
-                            file.value("masked", false)});
+        p.shards.push_back(
+            {beside(dir, file.at("name"), note), integer(file, "tokens", note, 0, kMaxShardTokens),
+             file.at("xxh3_128_of_ids").get<std::string>(), file.value("masked", false)});
     return p;
 }
 
@@ -98,8 +107,8 @@ std::optional<DataInfo> data_info_read(const std::string& prefix) {
         info.tokenizer = beside(path.parent_path(), note.at("tokenizer"), path.string());
         info.tokenizer_name = note.at("tokenizer_name").get<std::string>();
         info.tokenizer_digest = note.at("tokenizer_xxh3_128").get<std::string>();
-        info.vocab_size = note.at("vocab_size").get<int>();
-        info.eot = note.at("end_of_text").get<int>();
+        info.vocab_size = int(integer(note, "vocab_size", path.string(), 1, INT32_MAX));
+        info.eot = int(integer(note, "end_of_text", path.string(), -1, INT32_MAX));
         info.train = part_read(note.at("train"), path.parent_path(), path.string());
         info.val = part_read(note.at("val"), path.parent_path(), path.string());
         return info;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "llmc/core/check.h"
+#include "llmc/io/json_integer.h"
 
 using nlohmann::json;
 
@@ -188,9 +189,8 @@ static void check_keys(const json& object, const std::string& what,
 }
 
 static int64_t to_int(const json& v, const char* key) {
-    const bool fits =
-        v.is_number_unsigned() ? v.get<uint64_t>() <= uint64_t(INT64_MAX) : v.is_number_integer();
-    CHECK(fits, Exit::Damaged, str("field '", key, "' of the manifest"), v.dump(), "an integer");
+    CHECK(json_is_integer(v, INT64_MIN), Exit::Damaged, str("field '", key, "' of the manifest"),
+          v.dump(), "an integer");
     return v.get<int64_t>();
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "llmc/core/check.h"
+#include "llmc/io/json_integer.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -56,8 +57,8 @@ json parse(const std::string& text, const std::string& where) {
 }
 
 int64_t whole_number(const json& j, const std::string& where) {
-    CHECK(j.is_number_unsigned() && j.get<uint64_t>() <= uint64_t(INT64_MAX), Exit::Damaged,
-          where + ": not a whole number", j.dump().substr(0, 60));
+    CHECK(json_is_integer(j), Exit::Damaged, where + ": not a whole number",
+          j.dump().substr(0, 60));
     return j.get<int64_t>();
 }
 

@@ -8,6 +8,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/io/csv.h"
+#include "llmc/io/json_integer.h"
 
 using nlohmann::json;
 using Questions = std::vector<EvalQuestion>;
@@ -78,7 +79,8 @@ static Questions json_lines(std::string_view text, const std::string& path,
 
 // A whole number, which some files have as text.
 static int number(const json& value) {
-    if (!value.is_string()) return value.get<int>();
+    if (json_is_integer(value, 0, INT32_MAX)) return value.get<int>();
+    if (!value.is_string()) return -1;
     const std::string text = value.get<std::string>();
     return text.size() == 1 && std::isdigit((unsigned char)text[0]) ? text[0] - '0' : -1;
 }

@@ -104,6 +104,8 @@ TEST(EvalQuestions, what_is_no_question_is_refused_by_its_line) {
     EXPECT_TRUE(has(refused(EvalTask::HellaSwag, hella("2", R"(["b", "c"])")), "answer 2"));
     EXPECT_TRUE(has(refused(EvalTask::HellaSwag, hella("-1", R"(["b", "c"])")), "answer -1"));
     EXPECT_TRUE(has(refused(EvalTask::HellaSwag, hella("\"x\"", R"(["b", "c"])")), "answer -1"));
+    for (const char* label : {"4294967296", "1e300", "0.5", "true"})
+        EXPECT_TRUE(has(refused(EvalTask::HellaSwag, hella(label, R"(["b", "c"])")), "answer -1"));
     EXPECT_TRUE(has(refused(EvalTask::HellaSwag, hella("0", "[]")), "no right answer"));
     EXPECT_TRUE(
         has(refused(EvalTask::HellaSwag, hella("0", R"(["", "c"])")), "empty continuation"));

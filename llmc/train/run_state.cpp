@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/io/json_integer.h"
 
 nlohmann::json run_state_to_json(const RunState& s) {
     return {{"step", s.step},
@@ -24,9 +25,10 @@ RunState run_state_from_json(const nlohmann::json& json) {
                                   {"updates", &s.updates},
                                   {"skipped", &s.skipped},
                                   {"skipped_in_row", &s.skipped_in_row}}) {
+            CHECK(json_is_integer(json.at(key)), Exit::Damaged,
+                  str("the checkpoint's run state: bad '", key, "'"), json.at(key).dump(),
+                  "0 or more");
             *field = json.at(key).get<int64_t>();
-            CHECK(*field >= 0, Exit::Damaged, str("the checkpoint's run state: bad '", key, "'"),
-                  str(*field), "0 or more");
         }
         s.boundary_done = json.at("boundary_done").get<bool>();
         for (auto [key, detector] :

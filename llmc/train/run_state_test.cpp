@@ -69,6 +69,9 @@ TEST(run_state, damaged_json_is_refused) {
     EXPECT_TRUE(refused("step", -1));
     EXPECT_TRUE(refused("step", 5));
     EXPECT_TRUE(refused("samples", "x"));
+    EXPECT_TRUE(refused("samples", 2.5));
+    EXPECT_TRUE(refused("samples", 1e300));
+    EXPECT_TRUE(refused("samples", UINT64_MAX));
     EXPECT_TRUE(refused("loss_window", nlohmann::json::array({nullptr})));
     EXPECT_TRUE(refused("norm_window", std::vector<float>(129, 1.f)));
     nlohmann::json bad = good;
