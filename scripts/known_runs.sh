@@ -8,7 +8,7 @@
 #   GPU_MIB       memory of one GPU in MiB; 0: the CPU  [what nvidia-smi says, if TRAIN_GPT has CUDA]
 # With a GPU the run is in bf16 (fp32 before compute capability 8.0) and takes the largest micro-batch whose
 # plan fits: `train_gpt plan` is asked, 64, 32, ... 1. Without one it is fp32, a sequence at a time. A choice
-# belongs to its run, as the seed does: it is kept in OUT/known_run.txt. --micro-batch or --dtype chooses.
+# belongs to its run, as the seed does: it is kept beside its folder, in OUT.choice. --micro-batch or --dtype overrules.
 # Under Slurm (`sbatch scripts/gpt2.sbatch gpt2_124M`) srun starts the ranks, else mpirun, or nobody
 # for one rank. A command that was stopped or crashed goes on when it is run again;
 # scripts/run_with_restart.sh does that by itself, and with fewer ranks if it must.
@@ -70,16 +70,17 @@ known_run() {
         previous=$word
     done
     local train_gpt=${TRAIN_GPT:-./train_gpt} ranks=${RANKS:-${SLURM_NTASKS:-1}}
-    if [ -f "$out/known_run.txt" ]; then
-        read -r -a numbers < "$out/known_run.txt"
+    local choice=${out%/}.choice
+    if [ -f "$choice" ]; then
+        read -r -a numbers < "$choice"
     else
         fitting "$train_gpt" "$ranks" --model "$model" "${options[@]}"
     fi
     # What the user chose comes later, and the last one counts.
     options=("${numbers[@]}" "${options[@]}")
     if [ $dry_run = 1 ]; then exec "$train_gpt" plan --model "$model" "${options[@]}" --ranks "$ranks"; fi
-    mkdir -p "$out"
-    echo "${numbers[*]}" > "$out/known_run.txt"
+    mkdir -p "$(dirname "$choice")"
+    echo "${numbers[*]}" > "$choice"
     local run=("$train_gpt" --model "$model" "${options[@]}" --data "$DATA" --val-data "$VAL_DATA")
     if [ -n "${SLURM_JOB_ID:-}" ]; then exec srun --mpi=pmix "${run[@]}"; fi
     if [ "$ranks" = 1 ]; then exec "${run[@]}"; fi

@@ -77,12 +77,12 @@ expect "the smallest GPU that nvidia-smi lists" 0 "started: --model gpt2:124M --
     "fineweb10B" -- bash scripts/gpt2_124M.sh
 expect "a run keeps its choice on another machine" 0 " --dtype bf16 --micro-batch 32 " -- \
     env GPU_MIB=81559 bash scripts/gpt2_124M.sh
-rm -r "$OUT"
+rm "$OUT.choice"
 expect "the user's choice is the last word" 0 " --steps 5 --micro-batch 3 " "!--micro-batch 1 " -- \
     bash scripts/gpt2_124M.sh --steps 5 --micro-batch 3
-rm -r "$OUT"
+rm "$OUT.choice"
 echo '16384, 7.5' > "$GPUS"
 expect "no bf16 before compute capability 8.0" 0 " --dtype fp32 --micro-batch " -- bash scripts/gpt2_124M.sh
-rm -r "$OUT"
+rm "$OUT.choice"
 : > "$GPUS"
 expect "no GPU: the CPU, a sequence at a time" 0 "started: --model gpt2:124M --micro-batch 1 " -- bash scripts/gpt2_124M.sh
