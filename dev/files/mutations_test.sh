@@ -104,4 +104,6 @@ mutate "safetensors: a full file goes on"      $safetensors 's/files\.emplace_ba
 mutate "llm.c: one layer after the other"      $llmc 's/for \(int b = 1; b < head; b\+\+\) order/for (int b = head - 1; b > 0; b--) order/' '*llmc_model*'
 mutate "llm.c: padding is not written"         $llmc 's/t == order\[0\] \? int64_t\(h\.Vp - h\.V\) \* h\.C : 0/0/' '*llmc_model*'
 mutate "llm.c: padding may hold anything"      $llmc 's/return x == 0;/return x == x;/' '*llmc_model*'
+mutate "llm.c: a run begins with zeros"        llmc/train/saves.cpp 's/if \(n > 0\) source\(.*//' llmc_test.sh
+mutate "fine-tuning begins at random"          llmc/train/run.cpp 's/else if \(run\.start\) \{/else if (run.start \&\& run.file) {/' finetune_test.sh
 mutate "a tensor's hash is not looked at"      llmc/io/checkpoint_load.cpp 's/a\.count != t\.count\(\) \|\|/true ||/' '*checkpoint*'
