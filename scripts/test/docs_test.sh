@@ -29,6 +29,20 @@ for doc in README.md */README.md dev/*/README.md dev/doc/*.md; do
     is "links of $doc" test -z "$dead"
 done
 
+# Every paper that is cited has its line in the list, every line has its places in the sources.
+cited() { grep -rhoE 'arXiv:[0-9]{4}\.[0-9]{4,5}' --include='*.*' "$@" --exclude=references.md | sort -u; }
+cited ./*.cu README.md llmc dev data/*.* scripts > "$work/cited"
+grep -oE 'arXiv:[0-9.]+' dev/doc/references.md | sort > "$work/listed"
+is "dev/doc/references.md lists what is cited, each once" diff "$work/cited" "$work/listed"
+wrong=""
+while read -r id file; do  # a name may stand for several files
+    # shellcheck disable=SC2086
+    grep -qsF "$id" llmc/$file $file || wrong+=" $file ($id)"
+done < <(awk 'match($0, /arXiv:[0-9.]+/) { id = substr($0, RSTART, RLENGTH)
+    while (match($0, /`[^`]+`/)) { print id, substr($0, RSTART + 1, RLENGTH - 2); $0 = substr($0, RSTART + RLENGTH) } }' dev/doc/references.md)
+[ -z "$wrong" ] || echo "not cited there:$wrong"
+is "and the files it names cite it" test -z "$wrong"
+
 gpt=${TRAIN_GPT:?"the program to test"}
 known=$(for command in train plan tokenize train-bpe generate eval import export verify; do
     "$gpt" $command --help
@@ -37,6 +51,6 @@ unknown=""
 while read -r option; do
     grep -qE -e "--$option( |\$)" <<< "$known" || unknown+=" --$option"
 done < <(grep -ohE '(^|[ `])--[a-z][a-z0-9-]+' README.md data/README.md 2> /dev/null |
-    grep -oE '[a-z].*' | sort -u)
+    grep -oE '[a-z].*' | grep -vx mca | sort -u)  # mpirun's own
 [ -z "$unknown" ] || echo "options that do not exist:$unknown"
 is "README.md types options that exist" test -z "$unknown"
