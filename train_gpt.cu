@@ -25,6 +25,8 @@ static Exit train(const Options& options, World& world) {
     signals_install();
     Watchdog watchdog(world, {options.start_limit, options.step_limit, options.save_limit});
 
+    Trace trace(options.trace, *world.dp, watchdog);
+
     // Everything that can go wrong goes wrong here, before memory is taken.
     Run run = run_open(options, world);
     const Options& opt = run.opt;
@@ -40,7 +42,6 @@ static Exit train(const Options& options, World& world) {
     Saver<Elem, Stream> saver(run, shards, world, memory);
     RunState state = run_start(run, shards, world);
     const std::unique_ptr<Log> log = run_log(run, state, memory.plan(), world);
-    trace_start(opt.trace, *world.dp);
 
     try {
         for (;;) {
@@ -52,6 +53,7 @@ static Exit train(const Options& options, World& world) {
             if (!signal && !state.boundary_done) {
                 if (run.val && (due(opt.val_every, state.step) || last))
                     log->validation(int(state.step), run_validate(run, gpt, shards, world));
+                watchdog.phase(RunPhase::Sample, state.step);
                 if (due(opt.sample_every, state.step))
                     log->sample(int(state.step), samples.text(shards));
                 state.boundary_done = true;
@@ -60,7 +62,7 @@ static Exit train(const Options& options, World& world) {
             saver.look(*log);
             if (signal || last || (state.step > 0 && due(opt.save_every, state.step)))
                 saver.save(state, *log, signal || last);
-            if (signal || last) trace_write(opt.trace, *world.dp);
+            if (signal || last) trace.write();
             if (last) return Exit::Done;
             if (signal) return run_stopped(state, signal, *log), Exit::Signalled;
 
@@ -97,7 +99,9 @@ int main(int argc, char** argv) {
     return report_errors(world, [&] {
         world = world_init();
         Options opt = options_parse(argc, argv);
+        if (opt.answered) return Exit::Done;
         device_setup(opt, world);
+        const std::unique_ptr<Watchdog> watchdog = command_watchdog(opt, world);
         switch (opt.command) {
             case Command::Train:
                 return on_device(opt, [&]<class Elem, class Stream>() {
@@ -106,9 +110,9 @@ int main(int argc, char** argv) {
             case Command::Plan:
                 return plan_run(opt, world);
             case Command::Tokenize:
-                return tokenize_command(opt);
+                return tokenize_command(opt, world);
             case Command::TrainBpe:
-                return train_bpe_command(opt);
+                return train_bpe_command(opt, world);
             case Command::Generate:
                 return generate_run(opt, world);
             case Command::Eval:

@@ -157,7 +157,7 @@ part "Training"
 memory=$(field memory "$ceilings")
 for B in $batches; do
     planned=$("$bin/train_gpt" plan --device cuda --dtype bf16 --model "$model" --vocab-size "$V" \
-        --micro-batch "$B" --seq-len "$T" 2> "$work/plan.err" | awk '/^total memory/ { print $3 }')
+        --micro-batch "$B" --seq-len "$T" 2> "$work/plan.err" | awk '/^total memory/ { gsub(",", "", $3); print $3 }')
     [ -n "$planned" ] && [ -n "$memory" ] && [ "$planned" -le $((memory / 10 * 9)) ] && break
 done
 run train $((limit + 20)) "$bin/train_gpt" --device cuda --dtype bf16 --model "$model" --vocab-size "$V" \

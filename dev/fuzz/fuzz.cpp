@@ -87,7 +87,7 @@ std::pair<std::string, std::string> halves(const std::string& in) {
 }
 
 void options(const std::string& in) {
-    // Both are answered by std::exit, as they should be.
+    // Both are answered by a page of text on stdout.
     if (in.find("help") != std::string::npos || in.find("version") != std::string::npos) return;
     const std::string path = file_of("run.toml", in);
     const char* args[] = {"train_gpt", "--config", path.c_str()};

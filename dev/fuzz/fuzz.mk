@@ -7,7 +7,7 @@ FUZZ_SRC  := dev/fuzz/fuzz.cpp $(addprefix llmc/core/,check.cpp hash.cpp nearest
              $(addprefix llmc/io/,checkpoint_fs.cpp csv.cpp data_info.cpp file_runs.cpp llama2c_model.cpp llmc_eval.cpp \
                llmc_model.cpp manifest.cpp safetensors.cpp text_file.cpp tokens.cpp) \
              $(addprefix llmc/train/,documents.cpp eval_questions.cpp options.cpp options_parse.cpp) \
-             llmc/model/config.cpp
+             $(addprefix llmc/parallel/,comm_record.cpp liveness.cpp timeline.cpp) llmc/model/config.cpp
 FUZZ_OBJ  := $(FUZZ_SRC:%.cpp=$(FUZZ)/%.o)
 FUZZ_FLAGS := -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
               -fno-sanitize-recover=undefined

@@ -13,12 +13,12 @@ std::vector<std::string> gather_text(Comm& comm, const std::string& mine) {
     const int ranks = comm.size();
     const int64_t length = int64_t(mine.size());
     std::vector<int64_t> lengths(ranks);
-    comm.all_gather(lengths.data(), &length, 1);
+    comm.all_gather(lengths.data(), &length, 1, "lengths of texts");
     int64_t longest = 0;
     for (int64_t n : lengths) longest = std::max(longest, n);
     const std::vector<int32_t> words = to_words(mine, longest);
     std::vector<int32_t> all(words.size() * size_t(ranks));
-    comm.all_gather(all.data(), words.data(), words.size());
+    comm.all_gather(all.data(), words.data(), words.size(), "texts of all ranks");
     std::vector<std::string> texts;
     for (int r = 0; r < ranks; r++)
         texts.emplace_back(reinterpret_cast<const char*>(all.data() + words.size() * size_t(r)),
@@ -28,10 +28,10 @@ std::vector<std::string> gather_text(Comm& comm, const std::string& mine) {
 
 std::string broadcast_text(Comm& comm, const std::string& mine) {
     int64_t length = int64_t(mine.size());
-    comm.broadcast(&length, 1, 0);
+    comm.broadcast(&length, 1, 0, "length of a text");
     std::vector<int32_t> words =
         to_words(comm.rank() == 0 ? mine : std::string(size_t(length), '\0'), length);
-    comm.broadcast(words.data(), words.size(), 0);
+    comm.broadcast(words.data(), words.size(), 0, "text of rank 0");
     return {reinterpret_cast<const char*>(words.data()), size_t(length)};
 }
 
@@ -52,7 +52,7 @@ static std::string error_text(const std::function<void()>& work) {
 std::optional<Error> agree(Comm& comm, const std::function<void()>& work) {
     const std::string mine = error_text(work);
     int32_t ok = mine.empty();
-    comm.all_reduce(&ok, 1, ReduceOp::Min);
+    comm.all_reduce(&ok, 1, ReduceOp::Min, "did all succeed");
     if (ok) return std::nullopt;
     const std::vector<std::string> all = gather_text(comm, mine);
     for (size_t r = 0; r < all.size(); r++)

@@ -13,6 +13,8 @@
 #include <memory>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
+#include "llmc/parallel/liveness.h"
 
 // Repeats a call that a signal interrupted.
 template <class Call>
@@ -138,6 +140,7 @@ void read_exactly(int fd, void* to, size_t n, int64_t offset, const std::string&
         CHECK(got > 0, Exit::Damaged, str(path, " is too short"), str("end at byte ", offset),
               str(n, " bytes more"));
         at += got, offset += got, n -= size_t(got);
+        liveness_mark();
     }
 }
 
@@ -158,6 +161,7 @@ void write_all(int fd, const std::string& text, const std::string& path) {
             uninterrupted([&] { return ::write(fd, text.data() + at, text.size() - at); });
         if (n < 0) fail_errno("writing", path);
         at += size_t(n);
+        liveness_mark();
     }
 }
 
@@ -167,6 +171,7 @@ void write_exactly(int fd, const void* from, size_t n, int64_t offset, const std
         const ssize_t done = uninterrupted([&] { return ::pwrite(fd, at, n, offset); });
         if (done < 0) fail_errno("writing", path);
         at += done, offset += done, n -= size_t(done);
+        liveness_mark();
     }
 }
 
@@ -188,7 +193,7 @@ void file_write_durable(const std::string& path, const std::string& text) {
 std::string file_read_in(int dir, const std::string& name, int64_t limit) {
     Fd fd = file_open_in(dir, name);
     const int64_t size = file_size(fd, name);
-    CHECK(size <= limit, Exit::Damaged, str(name, " is too large"), str(size, " bytes"),
+    CHECK(size <= limit, Exit::Damaged, str(name, " is too large"), counted(size, "byte"),
           str("at most ", limit));
     std::string text(size_t(size), '\0');
     read_exactly(fd, text.data(), text.size(), 0, name);

@@ -180,7 +180,7 @@ OpenCheckpoint checkpoint_open(const std::string& path, Comm& comm) {
         is_out = !manifest && path_exists(ckpt_dir(path));
     });
     if (error) throw *error;
-    comm.broadcast(&is_out, 1, 0);
+    comm.broadcast(&is_out, 1, 0, "kind of the folder");
     if (is_out) {
         auto found = newest(path, comm, false);
         CHECK(found.has_value(), Exit::Usage, str("no checkpoint in ", path));
@@ -333,7 +333,7 @@ void checkpoint_read(const OpenCheckpoint& checkpoint, const std::vector<TensorP
                      piece_hash(p.dtype, p.data, p.count, p.offset));
     });
     if (error) throw *error;
-    comm.all_reduce(sums.values.data(), sums.values.size());
+    comm.all_reduce(sums.values.data(), sums.values.size(), ReduceOp::Sum, "digests of tensors");
     check_sums(checkpoint, sums, want == Want::All);
 }
 
@@ -384,7 +384,7 @@ std::string checkpoint_verify(const std::string& path, Comm& comm) {
         }
     });
     if (error) throw *error;
-    comm.all_reduce(sums.values.data(), sums.values.size());
+    comm.all_reduce(sums.values.data(), sums.values.size(), ReduceOp::Sum, "digests of tensors");
     check_sums(c, sums, true);
     return c.manifest.state;
 }

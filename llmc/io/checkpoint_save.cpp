@@ -136,8 +136,8 @@ static void remove_unfinished(const std::string& dir) {
 // Step 1. All ranks mean the same step, the pieces make sense, there is room.
 static std::optional<Error> check_request(Save& s) {
     int64_t least = s.meta.step, most = s.meta.step, bytes = 0;
-    s.comm.all_reduce(&least, 1, ReduceOp::Min);
-    s.comm.all_reduce(&most, 1, ReduceOp::Max);
+    s.comm.all_reduce(&least, 1, ReduceOp::Min, "step to save");
+    s.comm.all_reduce(&most, 1, ReduceOp::Max, "step to save");
     auto error = agree(s.comm, [&] {
         CHECK(least == most, Exit::Usage, "ranks save different steps", str(least, " to ", most));
         CHECK(least >= 0 && least <= 9'999'999'999, Exit::Usage, "a step to save", str(least),
@@ -146,7 +146,7 @@ static std::optional<Error> check_request(Save& s) {
         bytes = shard_bytes_bound(s.pieces);
     });
     if (error) return error;
-    s.comm.all_reduce(&bytes, 1, ReduceOp::Sum);
+    s.comm.all_reduce(&bytes, 1, ReduceOp::Sum, "bytes of a save");
     return agree_on_root(s.comm, [&] {
         if (!path_exists(s.dir)) {
             // If we are killed in between, RunLock syncs OUT at the next start.
@@ -286,7 +286,7 @@ static void abandon(Save& s) {
 static std::optional<SaveResult> saved_already(Save& s, Saves& saves) {
     int32_t exists = 0;
     std::optional<Error> error = agree_on_root(s.comm, [&] { exists = path_exists(s.path); });
-    s.comm.broadcast(&exists, 1, 0);
+    s.comm.broadcast(&exists, 1, 0, "is it saved already");
     if (!error && !exists) return std::nullopt;
     SaveResult result;
     result.path = s.path;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/h5_file.h"
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian, as memory is");
@@ -200,7 +201,8 @@ static ShardPiece read_piece(hid_t tensor_group, const std::string& link, int64_
     CHECK(address != HADDR_UNDEF, Exit::Damaged, str(what, " was never written"));
     CHECK(count >= 1 && most == count && address <= size && count <= (size - address) / width,
           Exit::Damaged, str(what, " does not fit its file"),
-          str(count, " elements at byte ", address), str("an end within ", size, " bytes"));
+          str(count, " elements at byte ", address),
+          str("an end within ", counted(int64_t(size), "byte")));
     p.count = int64_t(count), p.address = int64_t(address);
 
     p.shape = h5_attribute_read(object, "shape");

@@ -8,6 +8,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/json_integer.h"
 #include "llmc/io/text_file.h"
 #include "llmc/io/tokens.h"
@@ -129,7 +130,8 @@ static void data_info_check(const DataInfo& info, const std::string& prefix) {
                                      (shard.masked ? token_mask_bytes(shard.tokens) : 0);
             CHECK(!error && int64_t(size) == expected, Exit::Damaged,
                   "token file " + shard.path + " is not the one that " + prefix + ".json names",
-                  error ? error.message() : str(size, " bytes"), str(expected, " bytes"),
+                  error ? error.message() : counted(size, "byte"),
+                  counted(int64_t(expected), "byte"),
                   "the data set is not complete: tokenize again, or copy all of it");
         }
     const std::string text = text_file_read(info.tokenizer, kMaxTokenizerBytes);

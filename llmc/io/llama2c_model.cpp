@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/file_runs.h"
 
 namespace {
@@ -39,7 +40,7 @@ Llama2cHeader llama2c_model_header(const std::string& path) {
           "cannot read the model file", path, "a llama2.c model file (.bin)");
     int32_t words[kHeaderWords] = {};
     CHECK(std::fread(words, sizeof words, 1, file_open(path).get()) == 1, Exit::Damaged,
-          path + " is no llama2.c model file", str(info.st_size, " bytes"),
+          path + " is no llama2.c model file", counted(info.st_size, "byte"),
           str("at least ", sizeof words, " bytes"));
     const bool tied = words[5] > 0;
     const int64_t V = std::abs(int64_t(words[5]));
@@ -58,7 +59,7 @@ Llama2cHeader llama2c_model_header(const std::string& path) {
     CHECK(h.C % h.H == 0 && h.H % h.KV == 0 && head_size(h) % 2 == 0, Exit::Damaged,
           path + ": impossible sizes", str("width ", h.C, ", heads ", h.H, ", key heads ", h.KV));
     CHECK(file_bytes(h) == info.st_size, Exit::Damaged, path + ": wrong size for its header",
-          str(info.st_size, " bytes"), str(double(file_bytes(h)), " bytes"),
+          counted(info.st_size, "byte"), str(double(file_bytes(h)), " bytes"),
           "an interrupted download or copy, or another kind of file");
     return h;
 }

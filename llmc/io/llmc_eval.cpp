@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 
 constexpr size_t kHeaderBytes = 1024;
 constexpr int kBegin = 65535, kChoices = 4;
@@ -71,7 +72,8 @@ LlmcEvalQuestion question(Words& in, int index) {
 
 std::vector<LlmcEvalQuestion> llmc_eval_parse(std::string_view bytes, const std::string& where) {
     CHECK(bytes.size() >= kHeaderBytes && is_llmc_eval(bytes), Exit::Damaged,
-          "no evaluation file of llm.c: " + where, str("a size of ", bytes.size(), " bytes"),
+          "no evaluation file of llm.c: " + where,
+          str("a size of ", counted(int64_t(bytes.size()), "byte")),
           str("a header of ", kHeaderBytes, " bytes with magic ", kLlmcEvalMagic));
     int32_t header[4];
     std::memcpy(header, bytes.data(), sizeof header);
@@ -98,7 +100,7 @@ std::vector<LlmcEvalQuestion> llmc_eval_parse(std::string_view bytes, const std:
               str("a question of ", size, " bytes at byte ", begin), str(said, " as it says"));
     }
     CHECK(int64_t(questions.size()) == header[2] && !questions.empty(), Exit::Damaged,
-          "damaged " + where, str(questions.size(), " questions"),
+          "damaged " + where, counted(int64_t(questions.size()), "question"),
           str(header[2], " as the header says, and one at least"));
     return questions;
 }

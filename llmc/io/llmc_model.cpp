@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/file_runs.h"
 
 namespace {
@@ -65,7 +66,7 @@ LlmcModelHeader llmc_model_header(const std::string& path) {
     int32_t words[kHeaderWords] = {};
     const bool whole = std::fread(words, sizeof words, 1, file.get()) == 1;
     CHECK(whole && words[0] == kMagic, Exit::Damaged, path + " is no llm.c model file",
-          whole ? str("magic ", words[0]) : str(info.st_size, " bytes"), str("magic ", kMagic));
+          whole ? str("magic ", words[0]) : counted(info.st_size, "byte"), str("magic ", kMagic));
     CHECK(words[1] == kVersionF32 || words[1] == kVersionBf16, Exit::Damaged,
           path + ": unknown version of the model file", str(words[1]), "3 (fp32) or 5 (bf16)");
     const LlmcModelHeader h{words[1] == kVersionF32 ? Dtype::F32 : Dtype::BF16,
@@ -86,7 +87,7 @@ LlmcModelHeader llmc_model_header(const std::string& path) {
     CHECK(h.V <= h.Vp && h.C % h.H == 0, Exit::Damaged, path + ": impossible sizes",
           str("vocabulary ", h.V, " padded to ", h.Vp, ", width ", h.C, ", heads ", h.H));
     CHECK(file_bytes(h) == info.st_size, Exit::Damaged, path + ": wrong size for its header",
-          str(info.st_size, " bytes"), str(double(file_bytes(h)), " bytes"),
+          counted(info.st_size, "byte"), str(double(file_bytes(h)), " bytes"),
           "an interrupted download or copy");
     return h;
 }
@@ -120,27 +121,35 @@ TensorSource llmc_model_source(const std::string& path, const ParamLayout& layou
 
 void llmc_model_write(const std::string& path, const TensorSource& source,
                       const ParamLayout& layout, LlmcModelHeader h) {
+    struct stat there {};
+    CHECK(stat(path.c_str(), &there) != 0 || !S_ISDIR(there.st_mode), Exit::Usage,
+          "cannot write the model file " + path, "a directory", "the name of a file");
     const Temporary file_beside{path + ".tmp"};
     const std::string& tmp = file_beside.path;
     File file(std::fopen(tmp.c_str(), "wb"), std::fclose);
     CHECK(file, Exit::Usage, "cannot write the model file " + tmp, system_error());
+    // What goes wrong first is the reason.
     bool ok = true;
+    int reason = 0;
+    const auto note = [&](bool done) {
+        if (ok && !done) ok = false, reason = errno;
+    };
+    const auto put = [&](const void* x, size_t width, int64_t n) {
+        if (ok) note(std::fwrite(x, width, size_t(n), file.get()) == size_t(n));
+    };
     std::vector<float> weights;
     std::vector<bf16> narrow;
     auto write = [&](const float* x, int64_t n) {
-        if (h.dtype == Dtype::F32) {
-            ok = ok && std::fwrite(x, sizeof(float), size_t(n), file.get()) == size_t(n);
-            return;
-        }
+        if (h.dtype == Dtype::F32) return put(x, sizeof(float), n);
         narrow.resize(size_t(n));
         for (int64_t i = 0; i < n; i++) narrow[size_t(i)] = to_bf16(x[i]);
-        ok = ok && std::fwrite(narrow.data(), sizeof(bf16), size_t(n), file.get()) == size_t(n);
+        put(narrow.data(), sizeof(bf16), n);
     };
 
     int32_t words[kHeaderWords] = {
         kMagic, h.dtype == Dtype::F32 ? kVersionF32 : kVersionBf16, h.max_T, h.V, h.L, h.H, h.C,
         h.Vp};
-    ok = std::fwrite(words, sizeof words, 1, file.get()) == 1;
+    put(words, sizeof words, 1);
     const std::vector<float> zeros(size_t(std::min<int64_t>(kChunk, int64_t(h.Vp - h.V) * h.C)));
     const std::vector<const ParamTensor*> order = file_order(layout);
     for (const ParamTensor* t : order) {
@@ -156,10 +165,9 @@ void llmc_model_write(const std::string& path, const TensorSource& source,
     }
 
     // On disk before it has its name.
-    ok = ok && std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0;
-    ok = std::fclose(file.release()) == 0 && ok;
-    ok = ok && std::rename(tmp.c_str(), path.c_str()) == 0;
-    if (ok) return;
-    fail(Exit::Resource, "cannot write the model file " + path, system_error(), "",
-         "is the disk full? What was there before is untouched");
+    if (ok) note(std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0);
+    note(std::fclose(file.release()) == 0);
+    if (ok) note(std::rename(tmp.c_str(), path.c_str()) == 0);
+    CHECK(ok, Exit::Resource, "cannot write the model file " + path, std::strerror(reason), "",
+          "what was there before is untouched");
 }

@@ -95,7 +95,7 @@ RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) 
     });
     if (error) throw *error;
     int32_t ours = was_ours_;
-    comm.broadcast(&ours, 1, 0);
+    comm.broadcast(&ours, 1, 0, "whose folder --out is");
     was_ours_ = ours;
     previous_run_id_ = broadcast_text(comm, previous_run_id_);
 }

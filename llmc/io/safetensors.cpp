@@ -8,6 +8,7 @@
 #include <set>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/json_integer.h"
 
 namespace fs = std::filesystem;
@@ -82,7 +83,7 @@ SafeTensor tensor_from_json(const json& j, int file, int64_t data, const std::st
     CHECK(t.offset <= end && end <= data, Exit::Damaged, where + ": bytes outside the file",
           str(t.offset, " to ", end), str("within ", data));
     CHECK(end - t.offset == int64_t(bytes), Exit::Damaged, where + ": size and shape differ",
-          str(end - t.offset, " bytes"), str(int64_t(bytes), " bytes"));
+          counted(end - t.offset, "byte"), counted(int64_t(bytes), "byte"));
     t.bytes = int64_t(bytes);
     return t;
 }
@@ -98,7 +99,7 @@ void SafeTensors::add_file(const std::string& path) {
     const int fd = files_.back();
     const int64_t size = file_size(fd, path);
     uint64_t header = 0;
-    CHECK(size >= 8, Exit::Damaged, path + " is no safetensors file", str(size, " bytes"));
+    CHECK(size >= 8, Exit::Damaged, path + " is no safetensors file", counted(size, "byte"));
     read_exactly(fd, &header, 8, 0, path);
     CHECK(header <= uint64_t(std::min(kMaxHeader, size - 8)), Exit::Damaged,
           path + " is no safetensors file: impossible length of its header", str(header, " bytes"),
@@ -126,7 +127,7 @@ void SafeTensors::add_file(const std::string& path) {
         at = end;
     }
     CHECK(at == data, Exit::Damaged, path + ": bytes behind the last tensor, or too few",
-          str(data, " bytes"), str(at), "an interrupted download or copy");
+          counted(data, "byte"), str(at), "an interrupted download or copy");
 }
 
 SafeTensors::SafeTensors(const std::string& path) {
@@ -175,7 +176,8 @@ bool safetensor_is_float(const SafeTensor& t) {
 void SafeTensors::read(const std::string& name, int64_t first, int64_t n, float* to) const {
     const SafeTensor& t = tensors_.at(name);
     const std::string& path = paths_[size_t(t.file)];
-    CHECK(safetensor_is_float(t), Exit::Damaged, path + ": unsupported dtype of " + name, t.dtype, "F32, BF16 or F16");
+    CHECK(safetensor_is_float(t), Exit::Damaged, path + ": unsupported dtype of " + name, t.dtype,
+          "F32, BF16 or F16");
     CHECK(first >= 0 && n >= 0 && first + n <= t.count(), Exit::Damaged,
           path + ": elements beyond the end of " + name);
     const int fd = files_[size_t(t.file)];

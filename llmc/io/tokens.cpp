@@ -17,6 +17,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
+#include "llmc/core/plural.h"
 #include "llmc/core/rng.h"
 #include "llmc/ops/classifier.h"  // kIgnoreTarget
 
@@ -48,7 +49,7 @@ TokenShard TokenShard::open(const std::string& path) {
           "name files, as in '" + path + "/*_train_*.bin'");
     s.bytes_ = info.st_size;
     CHECK(s.bytes_ >= kTokenHeaderBytes, Exit::Damaged, "not a token file: " + path,
-          str("a size of ", s.bytes_, " bytes"), "a header of 1024 bytes, then the tokens",
+          str("a size of ", counted(s.bytes_, "byte")), "a header of 1024 bytes, then the tokens",
           kWriteHint);
     void* map = mmap(nullptr, size_t(s.bytes_), PROT_READ, MAP_SHARED, s.fd_, 0);
     CHECK(map != MAP_FAILED, Exit::Resource, "cannot map token file " + path, std::strerror(errno));
@@ -58,7 +59,7 @@ TokenShard TokenShard::open(const std::string& path) {
     std::memcpy(head, s.map_, sizeof head);
     CHECK(head[0] == kTokenMagic16 || head[0] == kTokenMagic32, Exit::Damaged,
           "not a token file: " + path,
-          magic_text(s.map_) + str(" and a size of ", s.bytes_, " bytes"),
+          magic_text(s.map_) + str(" and a size of ", counted(s.bytes_, "byte")),
           str("magic ", kTokenMagic16, " (uint16) or ", kTokenMagic32, " (uint32)"), kWriteHint);
     s.dtype_ = head[0] == kTokenMagic16 ? Dtype::U16 : Dtype::U32;
     const int32_t version = s.dtype_ == Dtype::U16 ? kTokenVersion16 : kTokenVersion32;
@@ -72,7 +73,7 @@ TokenShard TokenShard::open(const std::string& path) {
     const int64_t ids_end = kTokenHeaderBytes + s.tokens_ * int64_t(dtype_bytes(s.dtype_));
     const int64_t size = ids_end + (masked ? token_mask_bytes(s.tokens_) : 0);
     CHECK(s.bytes_ == size, Exit::Damaged, "damaged token file " + path,
-          str("a size of ", s.bytes_, " bytes"),
+          str("a size of ", counted(s.bytes_, "byte")),
           str(size, " bytes for the ", s.tokens_, " ", dtype_name(s.dtype_), " tokens",
               masked ? " and the mask" : "", " of its header"),
           "cut short, or still being written? fetch or tokenize it again");

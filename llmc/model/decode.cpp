@@ -10,6 +10,7 @@
 #include "llmc/ops/matmul.h"
 #include "llmc/ops/qknorm.h"
 #include "llmc/ops/swiglu.h"
+#include "llmc/parallel/liveness.h"
 
 // ---- the CPU's
 Decoder<float, CpuStream>::Decoder(const ModelConfig& cfg, int capacity, int batch,
@@ -111,6 +112,7 @@ void Decoder<float, CpuStream>::feed_batch(Shards<float, CpuStream>& shards, con
         matmul_forward(branch_, act_, p.fcprojw, p.fcprojb, n, c.F, C, ws_, s);
         for (int64_t i = 0; i < int64_t(n) * C; i++) res_[i] += branch_[i];
         shards.params_release(1 + l);
+        liveness_mark();
     }
     used_ += n;
 }

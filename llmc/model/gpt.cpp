@@ -3,6 +3,7 @@
 #include "llmc/model/block.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/embedding.h"
+#include "llmc/parallel/liveness.h"
 
 template <class Elem, class Stream>
 Gpt<Elem, Stream> gpt_create(const ModelConfig& cfg, int B, int T, Recompute recompute,
@@ -35,6 +36,7 @@ void gpt_forward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* 
         const auto p = layer_params(layout.blocks[1 + l], shards.params_acquire(1 + l));
         block_forward<Elem>(a.layers[l], a, l ? a.layers[l - 1].res2 : nullptr, p, c, g.stream);
         shards.params_release(1 + l);
+        liveness_mark();
     }
 
     const int h = head_block(c);
@@ -84,6 +86,7 @@ void gpt_forward_loss(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const 
         matmul_forward(a.logits, a.lnf + int64_t(n) * c.C, lmw, none, rows, c.C, c.Vp, a.ws,
                        g.stream);
         classifier_forward(a.losses + n, a.logits, a.targets + n, rows, c.V, c.Vp, g.stream);
+        liveness_mark();
     }
     shards.params_release(h);
     shards.params_release(0);
@@ -105,6 +108,7 @@ static void head_forward_backward(Activations<Elem>& a, const Elem* lmw, float* 
                                     s);
         matmul_backward_params(dlmw, nullptr, a.logits, lnf, rows, c.C, c.Vp, a.ws, s);
         matmul_backward_input(a.branch + int64_t(n) * c.C, a.logits, lmw, rows, c.C, c.Vp, a.ws, s);
+        liveness_mark();
     }
 }
 
@@ -140,6 +144,7 @@ void gpt_forward_backward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, co
         block_backward<Elem>(a.layers[l], a, p, d, g.recompute, c, g.stream);
         shards.params_release(1 + l);
         shards.grads_release(1 + l);
+        liveness_mark();
     }
     // Embedding
     const auto d = embedding_params(layout.blocks[0], shards.grads_acquire(0));

@@ -10,6 +10,7 @@
 #include "llmc/core/rng.h"
 #include "llmc/model/tiny_models.h"
 #include "llmc/ops/classifier.h"
+#include "llmc/parallel/liveness.h"
 
 namespace {
 struct TinyModel {
@@ -62,6 +63,19 @@ void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) 
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
 }
 }  // namespace
+
+// The watchdog must not take a slow micro-batch for a hang: each layer is a sign of life, forward
+// and backward, and so is each piece of the head.
+TEST(gpt, a_layer_is_a_sign_of_life) {
+    TinyModel m(tiny_models()[0], 2, 7);
+    const int pieces = (2 * 7 + m.gpt.acts.head_rows - 1) / m.gpt.acts.head_rows;
+    int64_t before = liveness_count();
+    m.loss(1);
+    EXPECT_EQ(liveness_count() - before, m.cfg.L + pieces);
+    before = liveness_count();
+    m.gradients(1);
+    EXPECT_EQ(liveness_count() - before, 2 * m.cfg.L + pieces);
+}
 
 class gpt_kind : public testing::TestWithParam<ModelConfig> {};
 INSTANTIATE_TEST_SUITE_P(all, gpt_kind, testing::ValuesIn(tiny_models()));

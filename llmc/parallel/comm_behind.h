@@ -8,5 +8,6 @@
 
 // From here on the collectives of this thread are those behind the run.
 void comm_record_behind();
+bool comm_is_behind();  // is the caller that thread?
 // The newest of them; comm_last() is the run's.
 CommRecord comm_last_behind();

@@ -36,6 +36,9 @@ double comm_clock() {
 void comm_record_behind() {
     is_behind = true;
 }
+bool comm_is_behind() {
+    return is_behind;
+}
 
 // A recording is begun and ended by the same thread.
 CommRecording::CommRecording(const char* kind, const char* what, Dtype t, size_t n, int64_t sent) {

@@ -12,25 +12,26 @@
 #include "llmc/core/check.h"
 #include "llmc/parallel/comm_behind.h"
 #include "llmc/parallel/comm_nccl.h"
+#include "llmc/parallel/liveness.h"
 
 constexpr double kStopped = 2;  // seconds between two looks that only a stopped process has
+constexpr int kLastWords = 15;  // tenths of a second; others wait longer for this rank (world.cpp)
 constexpr double kFollow = 3;   // seconds in which a rank must notice by itself that another failed
 
-static std::atomic<double> progress{0};
-
-void watchdog_progress() {
-    progress = comm_clock();
-}
-
-static const char* phase_text(RunPhase phase) {
-    constexpr const char* texts[] = {"at the start", "in step", "in the validation of step",
-                                     "in the save of step"};
-    return texts[int(phase)];
+static std::string phase_text(RunPhase phase, int64_t step) {
+    constexpr const char* texts[] = {"at the start",
+                                     "in step ",
+                                     "in the validation of step ",
+                                     "in the sample of step ",
+                                     "in the save of step ",
+                                     "in this command",
+                                     "in this command"};
+    const std::string text = texts[int(phase)];
+    return text.ends_with(' ') ? str(text, step) : text;
 }
 static const char* limit_option(RunPhase phase) {
-    return phase == RunPhase::Start  ? "--start-limit"
-           : phase == RunPhase::Save ? "--save-limit"
-                                     : "--step-limit";
+    const bool files = phase == RunPhase::Save || phase == RunPhase::Files;
+    return phase == RunPhase::Start ? "--start-limit" : files ? "--save-limit" : "--step-limit";
 }
 static std::string seconds_text(double s) {
     char text[32];
@@ -55,7 +56,7 @@ static double progress_of_others(const World& world) {
 }
 
 Watchdog::Watchdog(World& world, const WatchLimits& limits) : world_(world), limits_(limits) {
-    watchdog_progress();
+    liveness_mark();
     // Signals are for the threads that wait for them.
     sigset_t all, before;
     sigfillset(&all);
@@ -72,7 +73,25 @@ Watchdog::~Watchdog() {
 void Watchdog::phase(RunPhase phase, int64_t step) {
     step_ = step;
     phase_ = phase;
-    watchdog_progress();
+    liveness_mark();
+}
+
+void Watchdog::last_words(std::function<void()> words) {
+    const std::lock_guard lock(mutex_);
+    last_words_ = std::move(words);
+}
+
+// In a thread of its own, which may hang as well: in a file system that does not answer.
+void Watchdog::say_last_words() {
+    const std::lock_guard lock(mutex_);
+    if (!last_words_) return;
+    const auto said = std::make_shared<std::atomic<bool>>(false);
+    std::thread([said, words = last_words_] {
+        words();
+        *said = true;
+    }).detach();
+    for (int tenths = 0; tenths < kLastWords && !*said; tenths++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 void Watchdog::run() {
@@ -80,12 +99,13 @@ void Watchdog::run() {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         const double now = comm_clock();
         // This process has been stopped itself (^Z, a debugger): it counts from its continuation.
-        if (now - before > kStopped) watchdog_progress();
+        if (now - before > kStopped) liveness_mark();
         before = now;
         const CommRecord last = comm_last(), behind = comm_last_behind();
-        double latest = std::max({progress.load(), last.begin, last.end});
+        double latest = std::max({liveness_last(), last.begin, last.end});
         // Who waits for a save behind the run sees the save's progress; in a step it says nothing.
-        if (phase_ == RunPhase::Save) latest = std::max({latest, behind.begin, behind.end});
+        if (phase_ == RunPhase::Save)
+            latest = std::max({latest, behind.begin, behind.end, liveness_last_behind()});
         if (world_.status)
             world_.status->ranks[world_.local_rank].step = progress_word(step_, latest);
         update_status(now);
@@ -125,9 +145,9 @@ void Watchdog::look_for_the_dead() {
             int32_t nobody = 0;
             const int32_t word = failure_word(int(Exit::Hang), world_.rank);
             if (world_.status->failure.compare_exchange_strong(nobody, word))
-                std::fprintf(stderr, "%serror: the process of local rank %d (%d) is gone %s %lld\n",
-                             world_prefix(world_).c_str(), r, pid, phase_text(phase_),
-                             (long long)step_.load());
+                std::fprintf(stderr, "%serror: the process of local rank %d (%d) is gone %s\n",
+                             world_prefix(world_).c_str(), r, pid,
+                             phase_text(phase_, step_).c_str());
         }
     }
 }
@@ -140,9 +160,9 @@ FOR_CUDA(void Watchdog::look_at_gpus() {
         int32_t nobody = 0;
         const int32_t word = failure_word(int(Exit::Resource), world_.rank);
         if (world_.status->failure.compare_exchange_strong(nobody, word))
-            std::fprintf(stderr, "%serror: NCCL: %s %s %lld; last collective %s\n",
-                         world_prefix(world_).c_str(), error.c_str(), phase_text(phase_),
-                         (long long)step_.load(), comm_text(comm_last()).c_str());
+            std::fprintf(stderr, "%serror: NCCL: %s %s; last collective %s\n",
+                         world_prefix(world_).c_str(), error.c_str(),
+                         phase_text(phase_, step_).c_str(), comm_text(comm_last()).c_str());
     }
     if (world_.status->failure) nccl_abort();
 })
@@ -153,14 +173,15 @@ void Watchdog::follow_failed_rank(double now) {
     if (!failed) return;
     if (failed_since_ == 0) failed_since_ = now;
     if (now - failed_since_ < kFollow || ending_) return;
+    say_last_words();
     world_.status->ranks[world_.local_rank].done = 1;
     std::fflush(nullptr);
     std::_Exit(failed & 255);
 }
 
-// Who has communicated least, and whose heart has stopped.
+// Who has communicated least, and whose heart has stopped; ends the clause before it.
 static std::string who_is_behind(const World& world) {
-    if (!world.status) return "";
+    if (!world.status) return "; ";
     const SharedStatus& s = *world.status;
     int64_t most = 0;
     for (int r = 0; r < world.local_size; r++) most = std::max(most, s.ranks[r].seq.load());
@@ -172,10 +193,10 @@ static std::string who_is_behind(const World& world) {
         if (rank.seq >= most && silent < 2) continue;
         text +=
             str(text.empty() ? "" : ", ", "local rank ", r, " (process ", rank.pid, ") is ",
-                phase_text(RunPhase(rank.phase.load())), " ", shown_step(rank), " at collective #",
+                phase_text(RunPhase(rank.phase.load()), shown_step(rank)), " at collective #",
                 rank.seq, silent < 2 ? "" : str(", no sign of life for ", seconds_text(silent)));
     }
-    return text.empty() ? "all ranks of this host are equally far" : text;
+    return str("; ", text.empty() ? "all ranks of this host are equally far" : text, "; ");
 }
 
 void Watchdog::report_hang(double idle) {
@@ -189,15 +210,15 @@ void Watchdog::report_hang(double idle) {
     const std::string of_save = phase == RunPhase::Save && behind.seq
                                     ? str(", of the save behind the run ", comm_text(behind))
                                     : "";
-    std::fprintf(
-        stderr,
-        "%serror: no progress for %s %s %lld; last collective %s%s; expected some every %s; "
-        "%s; hint: if that is how slow it is, a larger %s\n",
-        world_prefix(world_).c_str(), seconds_text(idle).c_str(), phase_text(phase),
-        (long long)step_.load(), comm_text(comm_last()).c_str(), of_save.c_str(),
-        seconds_text(limits_.of(phase)).c_str(), who_is_behind(world_).c_str(),
-        limit_option(phase));
+    std::fprintf(stderr,
+                 "%serror: no progress for %s %s; last collective %s%s; expected some every "
+                 "%s%shint: if that is how slow it is, a larger %s\n",
+                 world_prefix(world_).c_str(), seconds_text(idle).c_str(),
+                 phase_text(phase, step_).c_str(), comm_text(comm_last()).c_str(), of_save.c_str(),
+                 seconds_text(limits_.of(phase)).c_str(), who_is_behind(world_).c_str(),
+                 limit_option(phase));
     std::fflush(nullptr);
+    say_last_words();
     if (world_.status) {
         world_.status->ranks[world_.local_rank].done = 1;
         // Time for those who wait to leave with the same code.

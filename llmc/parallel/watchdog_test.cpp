@@ -10,6 +10,7 @@
 #include "llmc/core/check.h"
 #include "llmc/parallel/comm_behind.h"
 #include "llmc/parallel/comm_testing.h"
+#include "llmc/parallel/liveness.h"
 
 namespace {
 
@@ -42,7 +43,7 @@ TEST(watchdog, micro_batches_collectives_and_phases_are_progress) {
     watchdog.phase(RunPhase::Step, 1);
     for (int i = 0; i < 2; i++) {
         nap(800);
-        watchdog_progress();
+        liveness_mark();
         nap(800);
         t.world.dp->barrier("progress");
         nap(800);
@@ -96,6 +97,47 @@ TEST_F(watchdog_dies, of_a_save_that_hangs_naming_its_collective) {
     };
     EXPECT_EXIT(stuck(), testing::ExitedWithCode(int(Exit::Hang)),
                 "in the save of step 17.*of the save behind the run .*part of a save");
+}
+
+// A sample is no validation, and a world of one has nobody who could be behind.
+TEST_F(watchdog_dies, of_a_sample_that_hangs_in_a_world_of_one) {
+    const auto stuck = [] {
+        TestWorld t;
+        t.world.status = nullptr;
+        Watchdog watchdog(t.world, {30, 0.5, 30});
+        watchdog.phase(RunPhase::Sample, 17);
+        for (;;) nap(50);
+    };
+    EXPECT_EXIT(stuck(), testing::ExitedWithCode(int(Exit::Hang)),
+                "in the sample of step 17; last .*expected some every 0.5 s; hint: .*--step-limit");
+}
+
+// Files that a save behind the run writes are no progress of the step, and layers are.
+TEST_F(watchdog_dies, of_a_step_that_hangs_while_a_save_writes_on) {
+    const auto stuck = [] {
+        TestWorld t;
+        Watchdog watchdog(t.world, {30, 0.5, 30});
+        watchdog.phase(RunPhase::Step, 17);
+        comm_record_behind();
+        for (;;) nap(50), liveness_mark();
+    };
+    EXPECT_EXIT(stuck(), testing::ExitedWithCode(int(Exit::Hang)), "in step 17");
+}
+
+// What is left to say is said, and waited for no longer than others wait for this rank.
+TEST_F(watchdog_dies, after_its_last_words) {
+    const auto stuck = [](bool for_ever) {
+        TestWorld t;
+        Watchdog watchdog(t.world, {30, 0.5, 30});
+        watchdog.last_words([=] {
+            std::fprintf(stderr, "last words\n");
+            while (for_ever) nap(50);
+        });
+        watchdog.phase(RunPhase::Step, 17);
+        for (;;) nap(50);
+    };
+    EXPECT_EXIT(stuck(false), testing::ExitedWithCode(int(Exit::Hang)), "last words");
+    EXPECT_EXIT(stuck(true), testing::ExitedWithCode(int(Exit::Hang)), "last words");
 }
 
 // Another rank has failed while this one computes on.

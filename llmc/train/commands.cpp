@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "llmc/core/plural.h"
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/checkpoint_agree.h"
 #include "llmc/io/llmc_model.h"
@@ -28,6 +30,9 @@
 #include "llmc/train/tokenize.h"
 
 int report_errors(World& world, const std::function<Exit()>& command) {
+    // A limit on the size of files (ulimit -f) is an error of who writes, not a signal that ends
+    // us.
+    std::signal(SIGXFSZ, SIG_IGN);
     std::string message;
     Exit code = Exit::Usage;
     struct Leave {
@@ -47,6 +52,19 @@ int report_errors(World& world, const std::function<Exit()>& command) {
     return world_fail(world, int(code), message);
 }
 
+std::unique_ptr<Watchdog> command_watchdog(const Options& opt, World& world) {
+    const auto is = [&](std::initializer_list<Command> some) {
+        return std::find(some.begin(), some.end(), opt.command) != some.end();
+    };
+    const bool files = is({Command::Import, Command::Export, Command::Verify});
+    const bool computes = is({Command::Eval, Command::Generate, Command::SelftestComm});
+    if (world.size == 1 || !(files || computes)) return nullptr;
+    auto watchdog = std::make_unique<Watchdog>(
+        world, WatchLimits{opt.start_limit, opt.step_limit, opt.save_limit});
+    watchdog->phase(files ? RunPhase::Files : RunPhase::Compute);
+    return watchdog;
+}
+
 Exit plan_run(const Options& options, World& world) {
     Options opt = options;
     const ModelConfig cfg = run_model(opt, world);
@@ -57,7 +75,13 @@ Exit plan_run(const Options& options, World& world) {
     return Exit::Done;
 }
 
-Exit tokenize_command(const Options& opt) {
+// What is written once is written by rank 0; the others wait for its verdict, and end as it does.
+static Exit by_root(World& world, const std::function<int()>& work) {
+    if (const auto error = agree_on_root(*world.dp, [&] { work(); })) throw *error;
+    return Exit::Done;
+}
+
+Exit tokenize_command(const Options& opt, World& world) {
     TokenizeOptions t;
     t.files = opt.files;
     t.tokenizer = opt.tokenizer;
@@ -66,16 +90,16 @@ Exit tokenize_command(const Options& opt) {
     t.separator = opt.separator;
     t.shard_tokens = opt.shard_tokens;
     t.threads = opt.threads;
-    return Exit(tokenize_run(t));
+    return by_root(world, [&] { return tokenize_run(t); });
 }
 
-Exit train_bpe_command(const Options& opt) {
+Exit train_bpe_command(const Options& opt, World& world) {
     TrainBpeOptions t;
     t.files = opt.files;
     t.vocab_size = opt.vocab_size;
     t.out = opt.out;
     t.separator = opt.separator;
-    return Exit(train_bpe_run(t));
+    return by_root(world, [&] { return train_bpe_run(t); });
 }
 
 template <class Elem, class Stream>
@@ -87,7 +111,7 @@ static Exit eval_with(const Options& opt, World& world) {
     check_seq_len(model.cfg, T);
     const TokenFiles data = TokenFiles::open(opt.data, model.cfg.V);
     CHECK(data.samples(T) > 0, Exit::Usage, "the data is shorter than one sample",
-          str(data.tokens(), " tokens"), str("at least ", T + 1, " in one shard"));
+          counted(data.tokens(), "token"), str("at least ", T + 1, " in one shard"));
     auto gpt = gpt_create<Elem>(model.cfg, opt.micro_batch, T, Recompute::Block, true, memory);
     std::optional<Progress> bar;
     const auto progress = [&](int64_t done, int64_t all) {
@@ -99,11 +123,10 @@ static Exit eval_with(const Options& opt, World& world) {
                              : evaluate(gpt, *model.shards, data, 0, *world.dp);
     if (world.rank != 0) return Exit::Done;
     bar.reset();
-    const nlohmann::json result = {{"model", opt.model},
-                                   {"step", model.checkpoint.manifest.meta.step},
-                                   {"val_loss", e.loss},
-                                   {"perplexity", std::exp(e.loss)},
-                                   {"tokens", e.targets}};
+    const nlohmann::ordered_json result = {
+        {"model", opt.model}, {"step", model.checkpoint.manifest.meta.step},
+        {"task", "loss"},     {"tokens", e.targets},
+        {"val_loss", e.loss}, {"perplexity", std::exp(e.loss)}};
     std::printf("%s\n", result.dump().c_str());
     return Exit::Done;
 }

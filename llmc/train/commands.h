@@ -1,8 +1,10 @@
 // llmc/train/commands.h: the commands besides `train`, and what all of them share.
 #pragma once
 #include <functional>
+#include <memory>
 
 #include "llmc/core/check.h"
+#include "llmc/parallel/watchdog.h"
 #include "llmc/parallel/world.h"
 #include "llmc/train/options.h"
 
@@ -10,11 +12,14 @@
 // code it carries, on all ranks. Memory that runs out is Exit::Resource.
 int report_errors(World& world, const std::function<Exit()>& command);
 
-Exit plan_run(const Options& opt, World& world);       // tables on stdout
-Exit tokenize_command(const Options& opt);             // text to token shards
-Exit train_bpe_command(const Options& opt);            // text to a tokenizer
-Exit generate_run(const Options& opt, World& world);   // the text alone on stdout
-Exit eval_run(const Options& opt, World& world);       // one JSON object on stdout
-Exit import_run(const Options& opt, World& world);     // a llm.c model file to a checkpoint
-Exit export_run(const Options& opt, World& world);     // a checkpoint to a llm.c model file
-Exit verify_run(const Options& opt, World& world);     // "state <hash>" on stdout
+// For a command over several ranks, but those that rank 0 does alone and `train`, which has phases.
+std::unique_ptr<Watchdog> command_watchdog(const Options& opt, World& world);
+
+Exit plan_run(const Options& opt, World& world);           // tables on stdout
+Exit tokenize_command(const Options& opt, World& world);   // text to token shards
+Exit train_bpe_command(const Options& opt, World& world);  // text to a tokenizer
+Exit generate_run(const Options& opt, World& world);       // the text alone on stdout
+Exit eval_run(const Options& opt, World& world);           // one JSON object on stdout
+Exit import_run(const Options& opt, World& world);         // a llm.c model file to a checkpoint
+Exit export_run(const Options& opt, World& world);         // a checkpoint to a llm.c model file
+Exit verify_run(const Options& opt, World& world);         // "state <hash>" on stdout

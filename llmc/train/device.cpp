@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include "llmc/core/plural.h"
 #include "llmc/ops/attention_cudnn.h"
 #include "llmc/ops/cudnn_plan.h"
 #include "llmc/ops/gemm.h"
@@ -62,5 +63,6 @@ std::string device_text(const Options& opt) {
                    device.memory >> 20, " MiB, ", dtype_name(opt.dtype),
                    attention_choice.cudnn ? ", attention by cuDNN " + cudnn::load() : "");
     }
-    return str("CPU (", opt.device_why, "), ", omp_get_max_threads(), " threads, ", gemm_library());
+    return str("CPU (", opt.device_why, "), ", counted(omp_get_max_threads(), "thread"),
+               ", matrix products: ", gemm_library());
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/csv.h"
 #include "llmc/io/json_integer.h"
 
@@ -260,7 +261,7 @@ Questions eval_questions(EvalTask task, std::string_view text, const std::string
                          std::string_view examples, int shots) {
     const Questions questions = parsed(task, text, path, examples, shots);
     CHECK(!questions.empty(), Exit::Damaged, "no questions in " + path,
-          str("a size of ", text.size(), " bytes"));
+          str("a size of ", counted(int64_t(text.size()), "byte")));
     for (size_t i = 0; i < questions.size(); i++)
         for (const EvalQuestion::Choice& c : questions[i].choices)
             CHECK(c.continuation.size() > 1, Exit::Damaged,

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -103,11 +102,10 @@ static void table_add(std::vector<std::pair<std::string, std::string>>& rows, Ev
     for (const auto& [name, value] : result.items()) {
         if (!result.contains(name + "_stderr") || value.is_null()) continue;
         const ordered_json& error = result[name + "_stderr"];
-        char text[128];
-        std::snprintf(
-            text, sizeof text, "%8.4f +- %.4f  %s", value.get<double>(),
-            error.is_null() ? std::numeric_limits<double>::quiet_NaN() : error.get<double>(),
-            meaning(task, name));
+        char spread[32] = "n/a   ", text[128];  // one question has no spread
+        if (!error.is_null()) std::snprintf(spread, sizeof spread, "%.4f", error.get<double>());
+        std::snprintf(text, sizeof text, "%8.4f +- %s  %s", value.get<double>(), spread,
+                      meaning(task, name));
         rows.emplace_back(name, text);
     }
 }
@@ -200,9 +198,11 @@ static std::string task_name(const Options& opt) {
     return "";
 }
 
-// One object a file, and, where there are several, one for all of them.
-static void report(const Options& opt, int64_t step, const std::string& file, int shots,
-                   int64_t truncated, const EvalResult& result, const World& world) {
+// One object a file, and, where there are several, one for all of them. shots: null where they
+// differ.
+static void report(const Options& opt, int64_t step, const std::string& file,
+                   const ordered_json& shots, int64_t truncated, const EvalResult& result,
+                   const World& world) {
     if (world.rank != 0) return;
     const ordered_json numbers = eval_result_json(opt.task, result);
     const std::string task = task_name(opt);
@@ -255,7 +255,10 @@ static Exit task_with(const Options& opt, World& world) {
         all += result;
         truncated += sets[i].truncated;
     }
-    if (sets.size() > 1) report(opt, step, "all", shots[0], truncated, all, world);
+    const bool alike = std::equal(shots.begin() + 1, shots.end(), shots.begin());
+    if (sets.size() > 1)
+        report(opt, step, "all", alike ? ordered_json(shots[0]) : ordered_json(), truncated, all,
+               world);
     return Exit::Done;
 }
 

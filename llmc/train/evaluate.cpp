@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "llmc/ops/classifier.h"
-#include "llmc/parallel/watchdog.h"
 
 template <class Elem, class Stream>
 Evaluation evaluate(Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards, const TokenFiles& data,
@@ -24,7 +23,6 @@ Evaluation evaluate(Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards, const 
         gpt_forward_loss(gpt, shards, tokens.data(), targets.data());
         valid +=
             int64_t(targets.size()) - std::count(targets.begin(), targets.end(), kIgnoreTarget);
-        watchdog_progress();
         if (progress) progress(std::min(first + int64_t(B) * comm.size(), n), n);
     }
     // No gradients: this waits for layers that were fetched ahead, over the same communicator.

@@ -194,8 +194,10 @@ std::vector<OptionRow> rows() {
     row("ranks", &O::ranks, at_least(1), kLayout, Plan, "data-parallel ranks to plan for"),
 
     row("start-limit", &O::start_limit, above(0), kLayout, Run, "seconds without progress before the first step that count as a hang: exit code 6"),
-    row("step-limit", &O::step_limit, above(0), kLayout, Run, "the same within a step or a validation; a micro-batch done is progress"),
+    row("step-limit", &O::step_limit, above(0), kLayout, Run, "the same within a step, a validation or a sample; a layer done is progress"),
     row("save-limit", &O::save_limit, above(0), kLayout, Run, "the same within a save"),
+    row("step-limit", &O::step_limit, above(0), kLayout, Use | on(Command::SelftestComm), "seconds without progress that count as a hang of several ranks: exit code 6; a layer done is progress"),
+    row("save-limit", &O::save_limit, above(0), kLayout, Import | Export | Verify, "seconds without progress that count as a hang of several ranks: exit code 6; a piece of a file is progress"),
 
     row("out", &O::out, "DIR", kFiles, Run, "log.jsonl and checkpoints go here; one run at a time"),
     required(row("out", &O::out, "PREFIX", kFiles, Tokenize, "writes PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...")),
@@ -206,7 +208,7 @@ std::vector<OptionRow> rows() {
     row("save-every", &O::save_every, at_least(0), kFiles, Run, "steps between checkpoints; 0: only at the end"),
     bare(row("async-save", &O::async_save, {"off", "on"}, kFiles, Run, "write checkpoints while training goes on, from a copy of the state; the same files"), "on"),
     row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),
-    row("trace", &O::trace, "FILE", kFiles, Run, "a timeline of all ranks, written at the end, for https://ui.perfetto.dev", "none"),
+    row("trace", &O::trace, "FILE", kFiles, Run, "a timeline of all ranks, for https://ui.perfetto.dev; after an error each rank's own part, in FILE, FILE.1, ...", "none"),
     row("resume", &O::resume, "auto|never|PATH", kFiles, Run, "auto: go on from the newest valid checkpoint in --out; never: refuse if there is one"),
     row("separator", &O::separator, "TEXT", kFiles, Tokenize | Bpe, "what stands between documents in a text file; '': a file is one document"),
     row("val-fraction", &O::val_fraction, below_one(), kFiles, Tokenize, "share of the text kept for validation"),

@@ -26,6 +26,7 @@ enum class EvalTask { Loss, HellaSwag, HellaSwagHarness, Lambada, Mmlu, Arc, Win
 // "to be worked out" is named in its comment; options_derive() replaces it.
 struct Options {
     Command command = Command::Train;
+    bool answered = false;           // --help or --version: all is said
     std::string path;                // verify PATH, export CKPT, import SRC
     std::vector<std::string> files;  // tokenize FILE..., train-bpe FILE...
 
@@ -110,7 +111,8 @@ struct Options {
 constexpr int kSeqLen = 1024, kWarmupSteps = 700;
 
 // Parses the command line and the --config file and checks every value by itself and against the
-// others. Throws Error(Exit::Usage). --help and --version print to stdout and exit with 0.
+// others. Throws Error(Exit::Usage). --help and --version print to stdout,
+// and nothing else is looked at.
 Options options_parse(int argc, const char* const* argv);
 
 // Fills in what depends on the model and on the number of data-parallel ranks:

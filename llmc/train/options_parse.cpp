@@ -203,7 +203,8 @@ Options options_parse(int argc, const char* const* argv) {
     }
     if (asked_help || asked_version) {
         std::fputs((asked_version ? version_text() : options_help(c)).c_str(), stdout);
-        std::exit(int(Exit::Done));
+        opt.answered = true;
+        return opt;
     }
     for (const std::string& extra : app.remaining()) {
         if (extra.starts_with("-") && extra.size() > 1)

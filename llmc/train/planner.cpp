@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/model/decode.h"
 #include "llmc/model/gpt.h"
 #include "llmc/train/device.h"
+#include "llmc/train/progress.h"
 #include "llmc/train/run.h"
 #include "llmc/train/saver.h"
 #include "llmc/train/saves.h"
@@ -54,29 +56,31 @@ void plan_print(const Options& opt, const ModelConfig& cfg, const Tokenizer* tok
     const CheckpointBytes disk =
         checkpoint_bytes(planned_pieces(layout, shards_config(opt), opt.ranks), int64_t(text));
 
-    std::printf("model %s: %lld parameters, %d layers, width %d, %d heads, vocabulary %d (%d)\n",
-                cfg.name.c_str(), (long long)layout.count, cfg.L, cfg.C, cfg.H, cfg.V, cfg.Vp);
-    std::printf("step: %lld tokens = %d micro-batches of %d x %d on %d rank%s\n\n",
-                (long long)opt.batch_tokens, opt.grad_accum, opt.micro_batch, opt.seq_len,
-                opt.ranks, opt.ranks == 1 ? "" : "s");
+    std::printf("model %s: %s parameters, %s, width %d, %s, vocabulary %s (%s with padding)\n",
+                cfg.name.c_str(), grouped(layout.count).c_str(), counted(cfg.L, "layer").c_str(),
+                cfg.C, counted(cfg.H, "head").c_str(), grouped(cfg.V).c_str(),
+                grouped(cfg.Vp).c_str());
+    std::printf("step: %s tokens = %s of %d x %d on %s\n\n", grouped(opt.batch_tokens).c_str(),
+                counted(opt.grad_accum, "micro-batch").c_str(), opt.micro_batch, opt.seq_len,
+                counted(opt.ranks, "rank").c_str());
     std::printf("%-14s %-36s %16s\n", "memory", "", "bytes a rank");
     std::string kind;
     for (const MemoryRow& row : plan.rows) {
-        std::printf("%-14s %-36s %16lld\n", row.kind == kind ? "" : row.kind.c_str(),
-                    row.name.c_str(), (long long)row.bytes);
+        std::printf("%-14s %-36s %16s\n", row.kind == kind ? "" : row.kind.c_str(),
+                    row.name.c_str(), grouped(row.bytes).c_str());
         kind = row.kind;
     }
     std::printf("\n");
     for (const char* k : {"parameters", "gradients", "optimizer", "activations", "generation",
                           "workspace", "snapshot"})
         if (plan.total(k))
-            std::printf("total %-45s %16lld   %s\n", k, (long long)plan.total(k),
+            std::printf("total %-45s %16s   %s\n", k, grouped(plan.total(k)).c_str(),
                         bytes_text(plan.total(k)).c_str());
-    std::printf("total %-45s %16lld   %s\n", "memory", (long long)plan.total(),
+    std::printf("total %-45s %16s   %s\n", "memory", grouped(plan.total()).c_str(),
                 bytes_text(plan.total()).c_str());
     if (plan.total("host"))
-        std::printf("total %-45s %16lld   %s\n", "host memory beside it",
-                    (long long)plan.total("host"), bytes_text(plan.total("host")).c_str());
-    std::printf("total %-45s %16lld   %s\n", "one checkpoint on disk (at most)",
-                (long long)disk.total(), bytes_text(disk.total()).c_str());
+        std::printf("total %-45s %16s   %s\n", "host memory beside it",
+                    grouped(plan.total("host")).c_str(), bytes_text(plan.total("host")).c_str());
+    std::printf("total %-45s %16s   %s\n", "one checkpoint on disk (at most)",
+                grouped(disk.total()).c_str(), bytes_text(disk.total()).c_str());
 }

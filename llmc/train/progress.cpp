@@ -11,14 +11,23 @@
 #include <string_view>
 
 #include "llmc/core/check.h"
+#include "llmc/parallel/comm_mpi.h"
 
 namespace {
 
 bool line_is_shown = false;
 
-bool is_live_terminal() {
+bool is_set(const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value && std::string_view(value) != "0";
+}
+
+// A terminal that somebody looks at. What mpirun and srun start may find one behind its output, and
+// yet what comes out of the launcher may go to a file.
+bool is_live_terminal(int fd) {
     const char* term = std::getenv("TERM");
-    return isatty(STDERR_FILENO) && !(term && std::string_view(term) == "dumb");
+    const bool launched = launched_processes(std::getenv) > 0;
+    return isatty(fd) && !launched && !(term && std::string_view(term) == "dumb");
 }
 
 size_t terminal_width() {
@@ -36,7 +45,7 @@ Progress::~Progress() {
 }
 
 void Progress::update(int64_t done, const std::string& note) {
-    if (!is_live_terminal()) return;
+    if (!is_live_terminal(STDERR_FILENO)) return;
     const auto now = Clock::now();
     if (first_ < 0) first_ = done, start_ = now;  // a resumed run starts in the middle
     if (line_is_shown && now - shown_ < std::chrono::milliseconds(100) && done < total_) return;
@@ -89,7 +98,8 @@ std::string grouped(int64_t n) {
 }
 
 bool colours_wanted(int fd) {
-    const char *no_color = std::getenv("NO_COLOR"), *term = std::getenv("TERM");
+    const char* no_color = std::getenv("NO_COLOR");
     if (no_color && *no_color) return false;
-    return isatty(fd) && !(term && std::string_view(term) == "dumb");
+    if (is_set("CLICOLOR_FORCE") || is_set("FORCE_COLOR")) return true;
+    return is_live_terminal(fd);
 }

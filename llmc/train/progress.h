@@ -3,8 +3,9 @@
 //   Progress bar("validation", batches);
 //   for (...) bar.update(i + 1);          // validation [=====>     ] 45%  9/20  ETA 12s
 //
-// The line goes to stderr, at most ten times a second, and is wiped by the destructor. Whoever
-// prints to the terminal in between calls progress_clear() first; the next update draws it again.
+// The line goes to stderr, where that is a terminal and no launcher of ranks stands between, at
+// most ten times a second, and is wiped by the destructor. Whoever prints to the terminal in
+// between calls progress_clear() first; the next update draws it again.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -33,5 +34,7 @@ std::string duration_text(double seconds);
 // "1,234,567".
 std::string grouped(int64_t n);
 
-// May this stream carry colours? A terminal, and neither NO_COLOR (no-color.org) nor TERM=dumb.
+// May this stream carry colours? A terminal other than TERM=dumb, and no mpirun or srun between, or
+// CLICOLOR_FORCE or FORCE_COLOR (bixense.com/clicolors, force-color.org) says so; never against
+// NO_COLOR (no-color.org).
 bool colours_wanted(int fd);

@@ -12,9 +12,9 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/checkpoint_agree.h"
 #include "llmc/parallel/timeline.h"
-#include "llmc/parallel/watchdog.h"
 #include "llmc/train/batch.h"
 #include "llmc/train/device.h"
 #include "llmc/train/evaluate.h"
@@ -171,17 +171,18 @@ Run run_open(const Options& opt, World& world) {
     // The data: every shard's header, size and ids are checked here.
     run.train = TokenFiles::open(opt.data, run.cfg.V);
     CHECK(run.train.samples(run.opt.seq_len) > 0, Exit::Usage,
-          "the training data is shorter than one sample", str(run.train.tokens(), " tokens"),
+          "the training data is shorter than one sample", counted(run.train.tokens(), "token"),
           str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
     CHECK(run.train.samples(run.opt.seq_len) >= world.size, Exit::Usage,
           "more ranks than samples in the training data",
-          str(run.train.samples(run.opt.seq_len), " samples of ", run.opt.seq_len, " tokens"),
+          str(counted(run.train.samples(run.opt.seq_len), "sample"), " of ", run.opt.seq_len,
+              " tokens"),
           str("at least one a rank: ", world.size),
           "fewer ranks, more data, or a smaller --seq-len");
     if (!opt.val_data.empty()) {
         run.val = TokenFiles::open(opt.val_data, run.cfg.V);
         CHECK(run.val->samples(run.opt.seq_len) > 0, Exit::Usage,
-              "the validation data is shorter than one sample", str(run.val->tokens(), " tokens"),
+              "the validation data is shorter than one sample", counted(run.val->tokens(), "token"),
               str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
     }
 
@@ -194,11 +195,27 @@ Run run_open(const Options& opt, World& world) {
     return run;
 }
 
+// Both belong to a run (dev/doc/canonical.md): with others it goes on, as another curve.
+static void warn_of_other_batch(const Run& run, const World& world) {
+    const nlohmann::json& before = run.start->manifest.meta.train;
+    for (const auto& [name, option, mine] :
+         {std::tuple("micro_batch", "--micro-batch", int64_t(run.opt.micro_batch)),
+          {"batch_tokens", "--batch-tokens", run.opt.batch_tokens}}) {
+        const int64_t then = before.value(name, mine);
+        if (world.rank == 0 && then != mine)
+            std::fprintf(stderr,
+                         "warning: %s %lld, but %s was trained with %lld: from here on the bits "
+                         "differ from those of the uninterrupted run\n",
+                         option, (long long)mine, run.start->path.c_str(), (long long)then);
+    }
+}
+
 template <class Elem, class Stream>
 RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
     RunState state;
     if (run.start && !run.weights_only) {
         state = checkpoint_state(*run.start, run.opt, run.cfg);
+        warn_of_other_batch(run, world);
         checkpoint_read(*run.start, state_pieces(shards, Groups::All, Pieces::Held), *world.dp);
         run.saved_step = state.step;
     } else if (run.start) {
@@ -229,7 +246,6 @@ int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gp
         const TimelineScope scope("micro-batch");
         gpt_forward_backward(gpt, shards, batch.tokens_of(i, int64_t(B) * T),
                              batch.targets_of(i, int64_t(B) * T), scale);
-        watchdog_progress();
     }
     return valid;
 }
@@ -247,16 +263,18 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
     const double epochs =
         double(opt.steps) * double(opt.batch_tokens / opt.seq_len) / double(samples);
     std::vector<std::pair<std::string, std::string>> rows = {
-        {"model", str(c.name, ": ", grouped(param_layout(c).count), " parameters, ", c.L,
-                      " layers, width ", c.C, ", ", c.H, " heads, vocabulary ", c.V)},
-        {"data", str(grouped(run.train.tokens()), " tokens in ", run.train.shards().size(),
-                     " shards, ", grouped(samples), " samples of ", opt.seq_len)},
+        {"model",
+         str(c.name, ": ", grouped(param_layout(c).count), " parameters, ", counted(c.L, "layer"),
+             ", width ", c.C, ", ", counted(c.H, "head"), ", vocabulary ", grouped(c.V))},
+        {"data", str(grouped(run.train.tokens()), " tokens in ",
+                     counted(int64_t(run.train.shards().size()), "shard"), ", ", grouped(samples),
+                     " ", plural(samples, "sample"), " of ", opt.seq_len)},
         {"",
          run.val ? str(grouped(run.val->tokens()), " tokens of validation") : "no validation data"},
-        {"step",
-         str(grouped(opt.batch_tokens), " tokens = ", opt.grad_accum, " x ", opt.micro_batch, " x ",
-             opt.seq_len, " on ", world.size, " rank", world.size == 1 ? "" : "s")},
-        {"run", str(opt.steps, " steps, ", decimals(epochs, 2), " epochs, ",
+        {"step", str(grouped(opt.batch_tokens), " tokens = ", opt.grad_accum, " x ",
+                     opt.micro_batch, " x ", opt.seq_len, " on ", counted(world.size, "rank"))},
+        {"run", str(grouped(opt.steps), " ", plural(opt.steps, "step"), ", ", decimals(epochs, 2),
+                    " epochs, ",
                     state.step >= opt.steps ? str("complete at step ", state.step)
                     : state.step            ? str("resumed at step ", state.step)
                                             : "from the start")},

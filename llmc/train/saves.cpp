@@ -49,6 +49,7 @@ CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state,
     meta.train["seq_len"] = opt.seq_len;
     meta.train["seed"] = opt.seed;
     meta.train["micro_batch"] = opt.micro_batch;
+    meta.train["batch_tokens"] = opt.batch_tokens;
     if (tokenizer) meta.train["tokenizer"] = tokenizer->json();
     meta.layout = {{"ranks", world.size}, {"zero", opt.zero}};
     return meta;

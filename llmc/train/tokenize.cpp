@@ -15,6 +15,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/data_info.h"
 #include "llmc/io/token_writer.h"
 #include "llmc/io/tokenizer_train.h"
@@ -212,10 +213,10 @@ static void part_print(const char* name, const DataPart& part) {
     if (part.shards.empty()) return;
     const std::string trained =
         part.untrained ? " (" + grouped(part.tokens - part.untrained) + " to train on)" : "";
-    std::printf("%-10s %s tokens%s, %.2f bytes a token, %s document%s: %s", name,
+    std::printf("%-10s %s tokens%s, %.2f bytes a token, %s %s: %s", name,
                 grouped(part.tokens).c_str(), trained.c_str(),
                 double(part.bytes) / double(part.tokens), grouped(part.documents).c_str(),
-                part.documents == 1 ? "" : "s", part.shards.front().path.c_str());
+                plural(part.documents, "document").c_str(), part.shards.front().path.c_str());
     if (part.shards.size() > 1)
         std::printf(" ... %s", fs::path(part.shards.back().path).filename().c_str());
     std::printf("\n");
@@ -259,7 +260,8 @@ int tokenize_run(const TokenizeOptions& opt) {
         meter.update(reader.bytes_read());
     }
     CHECK(info.train.documents > 0, Exit::Usage, "no text to train on",
-          str(reader.bytes_total(), " bytes in ", opt.files.size(), " files"),
+          str(counted(reader.bytes_total(), "byte"), " in ",
+              counted(int64_t(opt.files.size()), "file")),
           "some text before the part for validation");
     CHECK(info.val.documents > 0 || opt.val_fraction == 0, Exit::Usage, "no text for validation",
           str("no line that begins in the last ", opt.val_fraction, " of the text"), "",
@@ -314,7 +316,8 @@ int train_bpe_run(const TrainBpeOptions& opt) {
         meter.update(reader.bytes_read());
     }
     CHECK(!counter.words().empty(), Exit::Usage, "no text to learn from",
-          str(reader.bytes_total(), " bytes in ", opt.files.size(), " files"));
+          str(counted(reader.bytes_total(), "byte"), " in ",
+              counted(int64_t(opt.files.size()), "file")));
     const BpeModel model = bpe_train(counter.words(), opt.vocab_size);
     file_replace(path, bpe_to_json(model));
     sync_dir(dir_of(path));

@@ -1,6 +1,9 @@
 #include "llmc/train/trace.h"
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -9,13 +12,7 @@
 #include "llmc/parallel/timeline.h"
 
 static double origin = 0;
-
-void trace_start(const std::string& path, Comm& comm) {
-    if (path.empty()) return;
-    comm.barrier();
-    origin = comm_clock();
-    timeline_start();
-}
+static std::atomic<bool> written{false};
 
 // One event a line; times in microseconds.
 static std::string events_text(const Timeline& t, int rank) {
@@ -53,16 +50,48 @@ static std::string events_text(const Timeline& t, int rank) {
     return text;
 }
 
-void trace_write(const std::string& path, Comm& comm) {
-    if (path.empty()) return;
-    const std::vector<std::string> all =
-        gather_text(comm, events_text(timeline_take(), comm.rank()));
-    if (comm.rank() != 0) return;
+// False: the file is not whole.
+static bool file_write(const std::string& path, const std::vector<std::string>& parts) {
     std::ofstream file(path);
     file << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-    for (const std::string& text : all) file << text;
+    for (const std::string& text : parts) file << text;
     file << "{\"ph\": \"M\", \"name\": \"process_sort_index\", \"pid\": 0, \"args\": "
             "{\"sort_index\": 0}}\n]}\n";
     file.close();
-    if (!file) std::fprintf(stderr, "warning: the trace %s could not be written\n", path.c_str());
+    return bool(file);
+}
+
+// Called by the thread that trains, and by the watchdog of one that hangs: the first one writes.
+static void part_write(const std::string& path, int rank) noexcept try {
+    if (written.exchange(true)) return;
+    file_write(rank ? str(path, ".", rank) : path, {events_text(timeline_take(), rank)});
+} catch (...) {
+    // Something worse is being reported.
+}
+
+Trace::Trace(const std::string& path, Comm& comm, Watchdog& watchdog) : path_(path), comm_(comm) {
+    if (path.empty()) return;
+    const auto error = agree_on_root(comm, [&] {
+        const std::ofstream file(path, std::ios::app);
+        CHECK(file.good(), Exit::Usage, "cannot write --trace " + path, std::strerror(errno));
+    });
+    if (error) throw *error;
+    comm.barrier("start of the trace");
+    origin = comm_clock();
+    written = false;
+    timeline_start();
+    watchdog.last_words([path, rank = comm.rank()] { part_write(path, rank); });
+}
+
+Trace::~Trace() {
+    if (!path_.empty()) part_write(path_, comm_.rank());
+}
+
+void Trace::write() {
+    if (path_.empty()) return;
+    const std::vector<std::string> all =
+        gather_text(comm_, events_text(timeline_take(), comm_.rank()));
+    written = true;
+    if (comm_.rank() == 0 && !file_write(path_, all))
+        std::fprintf(stderr, "warning: the trace %s could not be written\n", path_.c_str());
 }

@@ -102,6 +102,31 @@ wait $first
 is "SIGTERM: exit code 7" test $? = 7
 is "SIGTERM: saved" grep -q '"event":"save"' "$work/long/log.jsonl"
 
+# ---- figures of one, and what the table says the processor does
+"$gpt" tokenize "$work/text.txt" --tokenizer byte --val-fraction 0 --out "$work/single" > "$work/.tok" 2>&1
+expect "one of each" 0 "1 layer," "1 head," "1 shard," "1 thread," "matrix products: own (" "on 1 rank" '!1 layers' '!1 heads' -- \
+    train --data "$work/single_train_*.bin" --threads 1 --out "$work/single"
+expect "one of each in a plan, long numbers in groups" 0 "1 layer, width 8, 1 head," "1 micro-batch of 2 x 16 on 1 rank" '!1 micro-batches' -- \
+    "$gpt" plan --model "$tiny" --micro-batch 2 --seq-len 16
+expect "long numbers of a plan" 0 "124,439,808 parameters, 12 layers" "vocabulary 50,257 (50,304 with padding)" -- "$gpt" plan --model gpt2:124M
+
+# ---- a run that goes on in other micro-batches
+expect "resume" 0 "resumed at step 3" '!warning' -- train --data "$data" --steps 4
+expect "another --micro-batch than the run began with" 0 "warning: --micro-batch 1, but" "was trained with 2" '!--batch-tokens' -- \
+    train --data "$data" --steps 5 --micro-batch 1 --batch-tokens 32
+expect "and another --batch-tokens" 0 "warning: --batch-tokens 64, but" "was trained with 32" '!warning: --micro-batch' -- \
+    train --data "$data" --steps 6 --micro-batch 1 --batch-tokens 64
+
+# ---- exports that fail leave nothing, and say the right thing
+newest=$work/o/ckpt/step-0000000006
+limited() { (ulimit -f 8; "$gpt" export "$newest" "$@"); }  # files of 8 KiB
+expect "export into a folder" 2 "a directory" '!disk full' -- "$gpt" export "$newest" --format llmc --out "$work/empty"
+expect "export, llm.c's: too large a file" 4 "File too large" "untouched" '!disk full' -- limited --format llmc --out "$work/e.bin"
+is "leaves nothing" test ! -e "$work/e.bin" -a ! -e "$work/e.bin.tmp"
+expect "export, a folder: too large a file" 4 "File too large" -- limited --format hf --out "$work/e"
+is "leaves nothing in it" test -z "$(ls -A "$work/e")"
+expect "and can be tried again" 0 -- "$gpt" export "$newest" --format hf --out "$work/e"
+
 # ---- a full disk: 400 kB for a run that wants to save more
 full() {
     # shellcheck disable=SC2016  # the inner shell expands
@@ -122,6 +147,7 @@ expect "version" 0 "compiler" "flags" "CUDA" "HDF5" "BLAS" "MPI" -- "$gpt" --ver
 if command -v script > /dev/null; then
     tty_train() { TERM=xterm script -qec "env $1 '$gpt' train --model '$tiny' --micro-batch 2 --seq-len 16 --steps 3 --data '$data' --val-data '$work/b_val_*.bin' --out '$work/$2'" /dev/null; }
     expect "a live line and colours on a terminal" 0 "training [" $'\033[32m' -- tty_train A=1 tty1
+    expect "FORCE_COLOR" 0 $'\033[32m' '!'$'\033[K' -- env FORCE_COLOR=1 "$gpt" train --model "$tiny" --micro-batch 2 --seq-len 16 --steps 3 --data "$data" --val-data "$work/b_val_*.bin" --out "$work/forced"
     expect "NO_COLOR" 0 "training [" '!'$'\033[32m' -- tty_train NO_COLOR=1 tty2
 else
     skip "terminal" "script is not installed"

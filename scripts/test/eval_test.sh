@@ -67,6 +67,18 @@ assert first["gold_loss"] == both["gold_loss"] > 0
 PY
 grep -q "smallest loss a token (llm.c's)" "$work/hellaswag.err" && ok "a table for people on stderr" || not_ok "a table for people on stderr"
 
+# ---- one question has no standard error; files with and without examples have no common number of shots
+head -n 1 "$work/arc.jsonl" > "$work/single.jsonl"
+evaluate --task arc --file "$work/single.jsonl" > "$work/out" 2> "$work/err"
+grep -q '"acc_stderr":null' "$work/out" && grep -q "+- n/a" "$work/err" && ! grep -qi nan "$work/err" && ok "one question: no standard error" || { cat "$work/out" "$work/err"; not_ok "one question: no standard error"; }
+cp "$work/sums_test.csv" "$work/lone_test.csv"
+evaluate --task mmlu --file "$work/sums_test.csv" "$work/lone_test.csv" > "$work/out" 2> "$work/err"
+is "shots of all files: only where they are the same" python3 - "$work/out" << 'PY'
+import json, sys
+assert [json.loads(line)["shots"] for line in open(sys.argv[1])] == [5, 0, None]
+PY
+evaluate --data "$work/d_val_*.bin" --seq-len 31 2> "$work/err" | grep -q '^{"model":.*,"step":.*,"task":"loss","tokens":.*,"val_loss":.*,"perplexity":' && ok "one order of keys" || not_ok "one order of keys"
+
 # ---- ranks
 if command -v mpirun > /dev/null && ! "$train_gpt" --version | grep -q '^MPI *no'; then
     bad=""

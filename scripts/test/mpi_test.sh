@@ -160,6 +160,7 @@ for rank in (0, 1):
     for name in ("all-gather, parameters of a block", "all-to-all, gradients of a block", "all-reduce, exact sum"):
         assert any(e["name"] == name and e["args"]["bytes"] > 0 for e in mine), name
     assert any(e["name"] == "save" for e in mine)
+    assert all(", " in e["name"] for e in mine if e["cat"] == "communication"), "a collective without a purpose"
     assert all(e["ts"] >= 0 and e["dur"] >= 0 for e in mine)
     # A gather behind a micro-batch runs on the other thread.
     assert {e["tid"] for e in mine} == {0, 1}
