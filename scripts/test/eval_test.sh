@@ -72,7 +72,9 @@ head -n 1 "$work/arc.jsonl" > "$work/single.jsonl"
 evaluate --task arc --file "$work/single.jsonl" > "$work/out" 2> "$work/err"
 grep -q '"acc_stderr":null' "$work/out" && grep -q "+- n/a" "$work/err" && ! grep -qi nan "$work/err" && ok "one question: no standard error" || { cat "$work/out" "$work/err"; not_ok "one question: no standard error"; }
 cp "$work/sums_test.csv" "$work/lone_test.csv"
-evaluate --task mmlu --file "$work/sums_test.csv" "$work/lone_test.csv" > "$work/out" 2> "$work/err"
+cp "$work/sums_test.csv" "$work/five_test.csv"
+for i in 1 2 3 4 5; do echo "$i?,a,b,c,d,B"; done > "$work/five_dev.csv"
+evaluate --task mmlu --file "$work/five_test.csv" "$work/lone_test.csv" > "$work/out" 2> "$work/err"
 is "shots of all files: only where they are the same" python3 - "$work/out" << 'PY'
 import json, sys
 assert [json.loads(line)["shots"] for line in open(sys.argv[1])] == [5, 0, None]
