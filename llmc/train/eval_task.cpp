@@ -130,8 +130,9 @@ class Reader {
                           path);
             return rows;
         }
-        eval_rows_add(rows, eval_questions(opt_.task, text, path, examples(path), shots_),
-                      *tokenizer(true), max_T_, path);
+        const std::string shown = examples(path);  // sets shots_
+        eval_rows_add(rows, eval_questions(opt_.task, text, path, shown, shots_), *tokenizer(true),
+                      max_T_, path);
         return rows;
     }
     int shots() const { return shots_; }

@@ -81,8 +81,10 @@ is "has its timeline: rank 0's" whole "$work/bad.json" 0
 is "and rank 1's" whole "$work/bad.json.1" 1
 
 # ---- hangs: none in a sample that takes longer than the limit, one in a command whose rank is stopped
-expect "no alarm in a slow sample" 0 "a sample at step 0" "!no progress" -- \
-    "${run[@]}" --steps 1 --sample-every 1 --sample-tokens 3000 --step-limit 0.4 --out "$work/sample"
+echo '{"model_type": "gpt2", "n_layer": 8, "n_head": 4, "n_embd": 256, "vocab_size": 257, "n_positions": 64}' > "$work/wide.json"
+slow=("${run[@]}") slow[2]=$work/wide.json  # in place of the toy
+expect "no alarm in a slow sample" 0 "a sample at step 0" "!no progress" -- "${slow[@]}" --batch-tokens 31 --steps 1 --val-batches 1 \
+    --sample-every 1 --sample-tokens 3000 --seed 1 --step-limit 1 --out "$work/sample"
 stopped() {  # WORDS...: rank 1 is stopped after a second; $code
     setsid mpirun -np 2 --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 --mca odls_base_sigkill_timeout 1 \
         bash -c 'echo $$ > "$1/pid.$OMPI_COMM_WORLD_RANK"; exec "${@:2}" > /dev/null 2>> "$1/err"' _ "$work" "$@" > /dev/null 2>&1 &
