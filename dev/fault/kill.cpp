@@ -1,9 +1,9 @@
-// dev/fault/kill.cpp: kills the trainer in a given place, as if the machine's memory had run out there.
+// dev/fault/kill.cpp: kills the trainer in a given place, as if the machine had run out of memory.
 //
-//   FAULT_KILL="2 forward 5" mpirun -np 3 build/fault/train_gpt_killed ...    rank 2, forward, step 5
+//   FAULT_KILL="2 forward 5" mpirun -np 3 build/fault/train_gpt_killed ...  rank 2, forward, step 5
 //
-// The linker puts the functions below between the trainer and its library (--wrap, dev/fault/fault.mk);
-// the trainer itself is the object that train_gpt is made of. A name that has gone stale does not link.
+// The linker puts the functions below between the trainer and its library (--wrap, fault.mk); the
+// trainer itself is the object that train_gpt is made of. A name that has gone stale does not link.
 #include <signal.h>
 
 #include <atomic>
@@ -35,7 +35,7 @@ void strike_gradients(const char* what) {
 }
 }  // namespace
 
-// A function of the library by its linker name: WRAP(name, result, arguments as declared, as passed).
+// A function of the library by its linker name: WRAP(name, result, arguments declared, passed).
 #define WRAP(name, Result, declared, passed, ...) \
     extern "C" Result __real_##name declared;     \
     extern "C" Result __wrap_##name declared {    \
@@ -57,7 +57,7 @@ WRAP(_ZN4Comm10all_reduceEPvm5Dtype8ReduceOpPKc, void,
 WRAP(_ZN4Comm14reduce_scatterEPvPKv6Slices5Dtype8ReduceOpPKc, void,
      (Comm * c, void* mine, const void* all, Slices s, Dtype t, ReduceOp op, const char* what),
      (c, mine, all, s, t, op, what), strike_gradients(what))
-WRAP(_ZN4Comm7scatterEPv6Slices5DtypeRKSt8functionIFvS0_mmEEPKcS0_, void,
+WRAP(_ZN4Comm10all_to_allEPv6Slices5DtypeRKSt8functionIFvS0_mmEEPKcS0_, void,
      (Comm * c, void* all, Slices s, Dtype t, const Comm::Take& take, const char* what, void* room),
      (c, all, s, t, take, what, room), strike_gradients(what))
 WRAP(_ZN6ShardsIf9CpuStreamE6gatherEv, void, (Floats * s), (s), strike("update"))
