@@ -16,9 +16,6 @@ thread_local int this_thread = 0;
 void timeline_start() {
     running = true;
 }
-bool timeline_running() {
-    return running;
-}
 void timeline_thread(int thread) {
     this_thread = thread;
 }

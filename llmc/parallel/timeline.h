@@ -18,7 +18,6 @@ struct TimelineSpan {
 };
 
 void timeline_start();
-bool timeline_running();
 // Which thread the caller is, for what it adds from now on.
 void timeline_thread(int thread);
 void timeline_add(const char* name, const char* what, int64_t bytes, double begin, double end);
