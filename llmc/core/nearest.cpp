@@ -23,3 +23,8 @@ std::string nearest_name(const std::string& wrong, const std::vector<std::string
     }
     return best;
 }
+
+std::string did_you_mean(const std::string& wrong, const std::vector<std::string>& names) {
+    const std::string near = nearest_name(wrong, names);
+    return near.empty() ? "" : "did you mean '" + near + "'?";
+}

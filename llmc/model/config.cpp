@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "llmc/core/check.h"
 #include "llmc/core/nearest.h"
@@ -124,36 +123,71 @@ struct FieldReader {
     }
 };
 
-// Fields that change the maths must be known to us; a few that do not are let pass.
+// The kinds of config files: GPT-2's, LLaMA's, Qwen's.
+enum : unsigned { Gpt2 = 1, Llama = 2, Qwen = 4, All = Gpt2 | Llama | Qwen };
+
+// What such a file may hold besides the sizes. A field without values is harmless: it says nothing
+// about the function from tokens to logits, or, as dropout, nothing that we do. With one of these
+// values the others change nothing; another value would change the mathematics and is refused.
+// Fields and meanings: configuration_{utils,gpt2,llama,qwen2,qwen3}.py of Hugging Face's
+// transformers 4.57, and the config.json files that config_published_test.cpp lists.
+struct Aside {
+    const char* field;
+    unsigned kinds;
+    std::vector<nlohmann::json> neutral = {};
+};
+// clang-format off
+const std::vector<Aside>& asides() {
+    static const std::vector<Aside> table = {
+        // who wrote it, and how
+        {"architectures", All}, {"_name_or_path", All}, {"name_or_path", All}, {"transformers_version", All},
+        {"torch_dtype", All}, {"dtype", All}, {"tokenizer_class", All}, {"transformers.js_config", All},
+        {"unsloth_fixed", All}, {"unsloth_version", All}, {"is_llama_config", Llama},
+        // training elsewhere
+        {"initializer_range", All}, {"attention_dropout", Llama | Qwen}, {"attn_pdrop", Gpt2}, {"embd_pdrop", Gpt2},
+        {"resid_pdrop", Gpt2}, {"gradient_checkpointing", All}, {"neftune_noise_alpha", All},
+        // tokens with a meaning, and how text is generated
+        {"bos_token_id", All}, {"eos_token_id", All}, {"pad_token_id", All}, {"sep_token_id", All},
+        {"decoder_start_token_id", All}, {"task_specific_params", All}, {"do_sample", All}, {"max_length", All},
+        {"temperature", All}, {"top_k", All}, {"top_p", All}, {"prefix", All},
+        // what a call returns, and how it gets there
+        {"use_cache", All}, {"output_past", Gpt2}, {"output_attentions", All}, {"output_hidden_states", All},
+        {"return_dict", All}, {"return_dict_in_generate", All}, {"torchscript", All}, {"use_bfloat16", All},
+        {"chunk_size_feed_forward", All}, {"attn_implementation", All}, {"_attn_implementation", All},
+        {"_attn_implementation_autoset", All}, {"pretraining_tp", Llama}, {"reorder_and_upcast_attn", Gpt2},
+        // heads for other tasks
+        {"summary_activation", Gpt2}, {"summary_first_dropout", Gpt2}, {"summary_proj_to_labels", Gpt2},
+        {"summary_type", Gpt2}, {"summary_use_proj", Gpt2}, {"num_labels", All}, {"_num_labels", All}, {"id2label", All},
+        {"label2id", All}, {"problem_type", All}, {"finetuning_task", All},
+        {"predict_special_tokens", Gpt2}, {"is_decoder", All},
+        // a second name for the length, and windows that use_sliding_window turns on
+        {"n_ctx", Gpt2}, {"max_sequence_length", Llama}, {"sliding_window", Qwen}, {"max_window_layers", Qwen},
+        // what would change the mathematics
+        {"n_special", Gpt2, {0}}, {"scale_attn_weights", Gpt2, {true}}, {"scale_attn_by_inverse_layer_idx", Gpt2, {false}},
+        {"add_cross_attention", All, {false}}, {"is_encoder_decoder", All, {false}},
+        {"pruned_heads", All, {nlohmann::json::object()}}, {"quantization_config", All, {nullptr}},
+        {"attention_bias", Llama | Qwen, {false}}, {"mlp_bias", Llama, {false}},
+        {"use_sliding_window", Qwen, {false}}, {"use_mrope", Qwen, {false}}, {"partial_rotary_factor", Llama | Qwen, {1.0}},
+    };
+    return table;
+}
+// clang-format on
+
+// Each field is one of the sizes, which are read elsewhere, or an aside.
 using Fields = std::vector<std::string>;
-void check_fields(const nlohmann::json& json, const Fields& used, const std::string& where) {
-    static const std::set<std::string> harmless = {"architectures",
-                                                   "attn_pdrop",
-                                                   "attention_dropout",
-                                                   "bos_token_id",
-                                                   "embd_pdrop",
-                                                   "eos_token_id",
-                                                   "initializer_range",
-                                                   "resid_pdrop",
-                                                   "summary_activation",
-                                                   "summary_first_dropout",
-                                                   "summary_proj_to_labels",
-                                                   "summary_type",
-                                                   "summary_use_proj",
-                                                   "task_specific_params",
-                                                   "torch_dtype",
-                                                   "dtype",
-                                                   "transformers_version",
-                                                   "use_cache",
-                                                   "n_ctx",
-                                                   "gradient_checkpointing",
-                                                   "_name_or_path",
-                                                   "pad_token_id",
-                                                   "pretraining_tp"};
-    for (const auto& [key, value] : json.items())
-        CHECK(harmless.count(key) || std::count(used.begin(), used.end(), key), Exit::Usage,
-              where + ": unknown field in the model config", "'" + key + "'", "",
-              "did you mean '" + nearest_name(key, used) + "'?");
+void check_fields(const nlohmann::json& json, const Fields& used, unsigned kind,
+                  const std::string& where) {
+    for (const auto& [key, value] : json.items()) {
+        if (std::count(used.begin(), used.end(), key)) continue;
+        const auto aside = std::find_if(asides().begin(), asides().end(), [&](const Aside& a) {
+            return key == a.field && (a.kinds & kind);
+        });
+        CHECK(aside != asides().end(), Exit::Usage, where + ": unknown field in the model config",
+              "'" + key + "'", "", did_you_mean(key, used));
+        const auto& neutral = aside->neutral;
+        CHECK(neutral.empty() || std::count(neutral.begin(), neutral.end(), value), Exit::Usage,
+              where + ": unsupported " + key, value.dump().substr(0, 60), neutral[0].dump());
+    }
 }
 
 // A text field that may say one of these things, or be missing.
@@ -174,7 +208,7 @@ ModelConfig gpt2_from_json(const nlohmann::json& json, const std::string& where)
                                 "n_positions",
                                 "layer_norm_epsilon",
                                 "tie_word_embeddings"};
-    check_fields(json, used, where);
+    check_fields(json, used, Gpt2, where);
     const FieldReader read{json, where};
     check_text(read, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
     ModelConfig c;
@@ -197,11 +231,11 @@ RopeScaling rope_scaling_from_json(const nlohmann::json& json, const std::string
                                 "factor",           "low_freq_factor",
                                 "high_freq_factor", "original_max_position_embeddings",
                                 "rope_theta"};
-    check_fields(json, used, where);
     const FieldReader read{json, where};
     const std::string type = read.text("rope_type", read.text("type", "default").c_str());
     CHECK(type == "llama3" || type == "default", Exit::Usage,
           where + ": unsupported kind of rotary scaling", type, "llama3 or default");
+    check_fields(json, used, Llama | Qwen, where);
     RopeScaling r;
     if (type == "default") return r;
     r.factor = read.positive("factor", 8);
@@ -214,10 +248,8 @@ RopeScaling rope_scaling_from_json(const nlohmann::json& json, const std::string
     return r;
 }
 
-// Qwen's files say of windows, by layer too, that there are none.
+// Qwen's files say of each layer that it has no window.
 void check_no_window(const FieldReader& read) {
-    CHECK(!read.flag("use_sliding_window", false), Exit::Usage,
-          read.where + ": unsupported use_sliding_window", "true", "false");
     const nlohmann::json& json = read.json;
     if (!json.contains("layer_types") || json["layer_types"].is_null()) return;
     for (const nlohmann::json& type : json["layer_types"])
@@ -249,14 +281,9 @@ ModelConfig llama_from_json(const nlohmann::json& json, const std::string& where
                    "vocab_size",          "max_position_embeddings",
                    "rms_norm_eps",        "rope_theta",
                    "rope_scaling",        "rope_interleaved",
-                   "rope_parameters",     "attention_bias",
-                   "tie_word_embeddings"};
-    if (type == "llama")
-        used.push_back("mlp_bias");
-    else
-        used.insert(used.end(),
-                    {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"});
-    check_fields(json, used, where);
+                   "rope_parameters",     "tie_word_embeddings"};
+    if (type != "llama") used.push_back("layer_types");
+    check_fields(json, used, type == "llama" ? Llama : Qwen, where);
     const FieldReader read{json, where};
     check_text(read, "hidden_act", {"silu"});
     check_no_window(read);
@@ -273,9 +300,6 @@ ModelConfig llama_from_json(const nlohmann::json& json, const std::string& where
     c.tied = read.flag("tie_word_embeddings", false);
     c.eps = read.positive("rms_norm_eps", 1e-6f);
     rope_from_json(c, read);
-    for (const char* key : {"attention_bias", "mlp_bias"})
-        CHECK(!read.flag(key, false), Exit::Usage, str(where, ": unsupported ", key), "true",
-              "false");
     constexpr int kQwen3Head = 128;  // where its file does not say
     const bool named = json.contains("head_dim") && !json["head_dim"].is_null();
     const bool own_size = named || type == "qwen3";
@@ -308,8 +332,7 @@ ModelConfig model_config(const std::string& spec, int vocab_size) {
         c.L = p.L, c.H = c.KV = p.H, c.C = p.C, c.F = 4 * p.C, c.max_T = p.max_T, c.V = kGpt2Vocab;
     } else if (!llama_preset_find(spec, c)) {
         CHECK(spec.ends_with(".json"), Exit::Usage, "unknown model", "'" + spec + "'",
-              "a preset, a config.json or a checkpoint",
-              "did you mean '" + nearest_name(spec, model_presets()) + "'?");
+              "a preset, a config.json or a checkpoint", did_you_mean(spec, model_presets()));
         std::ifstream in(spec);
         CHECK(in.good(), Exit::Usage, "cannot read the model config", spec, "a readable JSON file");
         const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);

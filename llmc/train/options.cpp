@@ -85,8 +85,9 @@ requires std::is_enum_v<Enum> OptionRow row(const char* name, Enum Options::*fie
     OptionRow r{name, list, group, commands, help, fallback};
     r.set = [=](Options& opt, const std::string& where, const std::vector<std::string>& texts) {
         const auto found = std::find(choices.begin(), choices.end(), texts.back());
+        const std::string near = nearest_name(texts.back(), choices);
         CHECK(found != choices.end(), Exit::Usage, "bad value for " + where,
-              "'" + texts.back() + "'", list, where + " " + nearest_name(texts.back(), choices));
+              "'" + texts.back() + "'", list, near.empty() ? "" : where + " " + near);
         opt.*field = Enum(found - choices.begin());
     };
     r.get = [=](const Options& opt) { return choices[size_t(opt.*field)]; };

@@ -182,6 +182,14 @@ TEST(options, unknown_names_are_refused_with_the_nearest) {
     EXPECT_TRUE(has(refusal({"--data", "x", "--zzzzzzzzz", "1"}), "--help"));
     EXPECT_TRUE(has(refusal({"tokenise", "x"}), "did you mean tokenize?"));
     EXPECT_TRUE(has(refusal({"--data", "x", "--schedule", "cosin"}), "--schedule cosine"));
+    // Where nothing is near, nothing is suggested.
+    for (const auto& args : {std::vector<const char*>{"--data", "x", "--zzzzzzzzz", "1"},
+                             {"zzzzzzzzzzzz", "x"},
+                             {"--data", "x", "--schedule", "zzzzzzzzz"},
+                             {"--data", "x", "--config", "no"}}) {
+        EXPECT_FALSE(has(refusal(args), "did you mean")) << refusal(args);
+        EXPECT_FALSE(has(refusal(args), "hint: --schedule")) << refusal(args);
+    }
     EXPECT_TRUE(has(refusal({"verify", "a", "b"}), "unexpected argument"));
 }
 

@@ -55,15 +55,25 @@ CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state,
     return meta;
 }
 
+// Both as JSON, which leaves out what a model has not: a key of either must stand in the other.
+static void check_same_model(const ModelConfig& there, const ModelConfig& here,
+                             const std::string& path) {
+    const nlohmann::json theirs = model_config_to_json(there), mine = model_config_to_json(here);
+    nlohmann::json keys = theirs;
+    keys.update(mine);
+    const auto text = [](const nlohmann::json& model, const std::string& key) {
+        return str(key, " = ", model.contains(key) ? model[key].dump() : "nothing");
+    };
+    for (const auto& [key, value] : keys.items())
+        CHECK(theirs.contains(key) && mine.contains(key) && theirs[key] == mine[key], Exit::Usage,
+              path + " is a checkpoint of another model", text(theirs, key),
+              str(text(mine, key), " (--model ", here.name, ")"),
+              "--model and --vocab-size as in that run, another --out, or --resume never");
+}
+
 RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg) {
     const CheckpointMeta& meta = from.manifest.meta;
-    const nlohmann::json mine = model_config_to_json(cfg);
-    for (const auto& [key, value] : mine.items())
-        CHECK(meta.model.contains(key) && meta.model[key] == value, Exit::Usage,
-              from.path + " is a checkpoint of another model",
-              str(key, " = ", meta.model.contains(key) ? meta.model[key].dump() : "nothing"),
-              str(key, " = ", value.dump(), " (--model ", cfg.name, ")"),
-              "--model and --vocab-size as in that run, another --out, or --resume never");
+    check_same_model(model_config_from_json(meta.model, from.path), cfg, from.path);
     const int64_t seq_len = meta.train.value("seq_len", int64_t(0));
     CHECK(seq_len == opt.seq_len, Exit::Usage,
           from.path + " counts its samples in another --seq-len", str(seq_len), str(opt.seq_len),
