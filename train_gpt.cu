@@ -1,4 +1,4 @@
-// train_gpt.cu: trains GPT-2-style models, from one CPU core to many GPUs.
+// train_gpt.cu: trains GPT-2-, LLaMA- and Qwen-style models, from one CPU core to many GPUs.
 //
 //   train_gpt --model gpt2:d6 --data 'corpus_train_*.bin' --val-data 'corpus_val_*.bin' --out run
 //   train_gpt --help

@@ -233,6 +233,26 @@ TEST(fault, no_room_is_known_before_anything_is_written) {
         EXPECT_EQ(record.path.find("step-0000000004"), std::string::npos);
 }
 
+// The shards alone would fit; with the view and the manifest it would be a full disk.
+TEST(fault, room_for_the_shards_is_not_enough) {
+    Place p;
+    p.copy(three_saves());
+    const std::string last = p.out + "/ckpt/step-0000000003";
+    int64_t bytes = 0, shards = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(last))
+        if (entry.is_regular_file()) {
+            bytes += int64_t(entry.file_size());
+            if (entry.path().parent_path().filename() == "shards")
+                shards += int64_t(entry.file_size());
+        }
+    FaultPlan plan = p.plan();
+    plan.free_bytes = (bytes - 1) / 4096 * 4096;
+    ASSERT_GT(plan.free_bytes, shards);
+    const RunReport r = run_saves(plan, p.out, 4, 4);
+    ASSERT_TRUE(r.refused.count(4));
+    EXPECT_NE(r.refused.at(4).find("no room"), std::string::npos) << r.refused.at(4);
+}
+
 TEST(fault, a_bit_flipped_on_the_way_to_the_disk) {
     Place p;
     const auto calls = calls_of(log_of_fourth_save(p));

@@ -86,6 +86,10 @@ std::optional<OpenCheckpoint> checkpoint_find(const std::string& out_dir, Comm& 
 // valid one. Renames nothing; throws if there is none.
 OpenCheckpoint checkpoint_open(const std::string& path, Comm& comm);
 
+// What the checkpoint at path, or the newest one of an OUT directory, says about its run: its
+// manifest alone, which carries its own digest. Not collective. Throws if there is none.
+CheckpointMeta checkpoint_peek(const std::string& path);
+
 // Some: the caller wants these tensors, and there may be more. All: the caller wants every tensor
 // that the checkpoint has (a resume must not drop the optimizer by mistake).
 enum class Want { Some, All };
@@ -110,12 +114,12 @@ std::string checkpoint_verify(const std::string& path, Comm& comm);
 std::string checkpoint_state_hash(const std::vector<TensorPiece>& my_pieces, Comm& comm);
 
 // Bytes on disk of a checkpoint of these pieces (one list a rank; data may be null), to the byte,
-// but for manifest.json, whose text depends on the values in it: it is bounded separately. texts:
-// of meta, bytes of JSON strings, such as the tokenizer's.
+// but for manifest.json, whose text depends on the values in it: it is bounded separately. meta: as
+// it will be, tokenizer and all; its numbers may have grown by then.
 struct CheckpointBytes {
     int64_t shards = 0, view = 0;  // exact
-    int64_t manifest = 0;          // upper bound, with 64 KiB for meta beside its texts
+    int64_t manifest = 0;          // upper bound
     int64_t total() const { return shards + view + manifest; }
 };
 CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pieces_of_rank,
-                                 int64_t texts = 0);
+                                 const CheckpointMeta& meta);

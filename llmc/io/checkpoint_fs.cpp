@@ -56,8 +56,15 @@ Fd dir_open_in(int dir, const std::string& name) {
     return fd;
 }
 
+// Without O_NONBLOCK a FIFO in place of the file would hold us for ever.
+Fd file_open(const std::string& path) {
+    Fd fd(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); }));
+    if (fd < 0) fail_errno("opening", path);
+    file_size(fd, path);
+    return fd;
+}
+
 Fd file_open_in(int dir, const std::string& name) {
-    // Without O_NONBLOCK a FIFO in place of the file would hold us for ever.
     Fd fd(uninterrupted([&] {
         return ::openat(dir, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     }));

@@ -1,8 +1,8 @@
 // llmc/io/checkpoint_fs.h: files and directories as the checkpoint protocol needs them.
 //
-// Every call's verdict is looked at, interrupted calls are repeated, nothing follows a symbolic
-// link. Faults throw Error: Exit::Damaged for what a file is, Exit::Resource for what the system
-// refuses (no space, no permission, no descriptors).
+// Every call's verdict is looked at, interrupted calls are repeated, nothing but dir_open and
+// file_open follows a symbolic link. Faults throw Error: Exit::Damaged for what a file is,
+// Exit::Resource for what the system refuses (no space, no permission, no descriptors).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -34,6 +34,7 @@ class Fd {
 
 Fd dir_open(const std::string& path);               // may be a link: the user named it
 Fd dir_open_in(int dir, const std::string& name);   // may not
+Fd file_open(const std::string& path);              // a regular file for reading, or a link to one
 Fd file_open_in(int dir, const std::string& name);  // a regular file, no link, for reading
 Fd file_open_or_create(const std::string& path);    // for reading and writing, no link
 Fd file_create(const std::string& path);            // a new one, for reading and writing

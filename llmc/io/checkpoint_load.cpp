@@ -194,6 +194,25 @@ OpenCheckpoint checkpoint_open(const std::string& path, Comm& comm) {
     return c;
 }
 
+CheckpointMeta checkpoint_peek(const std::string& path) {
+    const auto read = [](const std::string& p) {
+        return manifest_parse(read_manifest(p), p + "/" + MANIFEST_FILE).meta;
+    };
+    if (path_exists(path + "/" + MANIFEST_FILE)) return read(path);
+    const std::string dir = ckpt_dir(path);
+    std::vector<std::string> names;
+    if (path_exists(dir)) names = dir_list(dir_open(dir), dir);
+    for (auto name = names.rbegin(); name != names.rend(); ++name) {
+        if (step_of(*name) < 0) continue;
+        try {
+            return read(dir + "/" + *name);
+        } catch (const Error& e) {
+            checkpoint_warn(str("checkpoint ", dir, "/", *name, " refused: ", e.what()));
+        }
+    }
+    fail(Exit::Usage, str("no checkpoint in ", path));
+}
+
 // ---- reading
 
 namespace {

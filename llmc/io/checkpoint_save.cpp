@@ -92,29 +92,43 @@ std::string checkpoint_state_hash(const std::vector<TensorPiece>& my_pieces, Com
 
 // ---- the size of it
 
-static int64_t manifest_bound(const std::vector<ManifestTensor>& tensors, size_t files) {
+static int64_t manifest_bound(const std::vector<ManifestTensor>& tensors, size_t files,
+                              const CheckpointMeta& meta) {
     // A tensor entry holds its name, up to 8 dimensions of 19 digits and about 120 characters of
-    // keys; a piece about 30 characters of keys and three numbers.
+    // keys; a piece about 30 characters of keys and three numbers. 64 KiB for what meta has not
+    // yet.
     int64_t bytes = (64 << 10) + 160 * int64_t(files);
     for (const ManifestTensor& t : tensors)
         bytes += 320 + int64_t(t.name.size()) + 100 * int64_t(t.pieces.size());
+    for (const json* part : {&meta.model, &meta.train, &meta.layout})
+        bytes += int64_t(part->dump(-1, ' ', false, json::error_handler_t::replace).size());
+    return bytes;
+}
+
+// What rank 0 writes beside the shards. pieces_of_rank: pieces_json of each rank's.
+static CheckpointBytes bytes_beside_shards(const std::vector<json>& pieces_of_rank,
+                                           const CheckpointMeta& meta) {
+    std::vector<ManifestFile> files;
+    for (size_t rank = 0; rank < pieces_of_rank.size(); rank++)
+        files.push_back({shard_name(int(rank)), 0, ""});
+    const std::vector<ManifestTensor> tensors = join_tensors(pieces_of_rank);
+    CheckpointBytes bytes;
+    bytes.view = int64_t(view_image(files, tensors).size());
+    bytes.manifest = manifest_bound(tensors, files.size() + 1, meta);
     return bytes;
 }
 
 CheckpointBytes checkpoint_bytes(const std::vector<std::vector<TensorPiece>>& pieces_of_rank,
-                                 int64_t texts) {
-    CheckpointBytes bytes;
+                                 const CheckpointMeta& meta) {
     std::vector<json> all;
-    std::vector<ManifestFile> files;
-    for (size_t rank = 0; rank < pieces_of_rank.size(); rank++) {
-        check_pieces(pieces_of_rank[rank]);
-        bytes.shards += shard_bytes(pieces_of_rank[rank]);
-        all.push_back(pieces_json(pieces_to_store(pieces_of_rank[rank], Hashes::Leave)));
-        files.push_back({shard_name(int(rank)), 0, ""});
+    int64_t shards = 0;
+    for (const std::vector<TensorPiece>& pieces : pieces_of_rank) {
+        check_pieces(pieces);
+        shards += shard_bytes(pieces);
+        all.push_back(pieces_json(pieces_to_store(pieces, Hashes::Leave)));
     }
-    const std::vector<ManifestTensor> tensors = join_tensors(all);
-    bytes.view = int64_t(view_image(files, tensors).size());
-    bytes.manifest = texts + manifest_bound(tensors, files.size() + 1);
+    CheckpointBytes bytes = bytes_beside_shards(all, meta);
+    bytes.shards = shards;
     return bytes;
 }
 
@@ -147,7 +161,13 @@ static std::optional<Error> check_request(Save& s) {
     });
     if (error) return error;
     s.comm.all_reduce(&bytes, 1, ReduceOp::Sum, "bytes of a save");
+    const std::vector<std::string> texts =
+        gather_text(s.comm, pieces_json(pieces_to_store(s.pieces, Hashes::Leave)).dump());
     return agree_on_root(s.comm, [&] {
+        std::vector<json> pieces;
+        for (const std::string& text : texts) pieces.push_back(json::parse(text));
+        const CheckpointBytes beside = bytes_beside_shards(pieces, s.meta);
+        bytes += beside.view + beside.manifest;
         if (!path_exists(s.dir)) {
             // If we are killed in between, RunLock syncs OUT at the next start.
             dir_make(s.dir);

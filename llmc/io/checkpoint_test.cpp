@@ -296,13 +296,15 @@ TEST(checkpoint, its_size_is_known_before) {
         std::vector<std::vector<TensorPiece>> no_data = all;
         for (auto& list : no_data)
             for (TensorPiece& p : list) p.data = nullptr;
-        const CheckpointBytes expected = checkpoint_bytes(no_data);
+        CheckpointMeta meta = toy_meta(1);
+        meta.train["tokenizer"] = std::string(300000, '"');  // two bytes each in the manifest
+        const CheckpointBytes expected = checkpoint_bytes(no_data, meta);
         EXPECT_TRUE(on_ranks(ranks, [&](Comm& comm) {
             // The toy state's own values are gone by now; what lies here does not matter.
             auto pieces = all[size_t(comm.rank())];
             for (TensorPiece& p : pieces) p.data = big.data();
             Saves saves;
-            const SaveResult r = checkpoint_save(out.path, toy_meta(1), pieces, comm, saves);
+            const SaveResult r = checkpoint_save(out.path, meta, pieces, comm, saves);
             EXPECT_TRUE(r.ok) << r.reason;
             EXPECT_EQ(r.bytes, expected.shards + expected.view);
         }));

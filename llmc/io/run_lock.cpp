@@ -26,6 +26,11 @@ static json read_owner(const std::string& out) {
     return ours ? j : json(nullptr);
 }
 
+std::string run_owner(const std::string& out) {
+    const json owner = path_exists(out) ? read_owner(out) : nullptr;
+    return owner.is_null() ? "" : owner["run_id"].get<std::string>();
+}
+
 static std::string host_name() {
     char host[256] = "?";
     ::gethostname(host, sizeof host - 1);

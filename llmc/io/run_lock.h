@@ -11,6 +11,9 @@
 #include "llmc/io/checkpoint_fs.h"
 #include "llmc/parallel/comm.h"
 
+// The run id in owner.json of OUT; empty where no run of ours has been.
+std::string run_owner(const std::string& out_dir);
+
 class RunLock {
   public:
     // Creates OUT if it is missing and takes it for this run. Collective: rank 0 does it, all ranks

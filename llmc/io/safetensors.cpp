@@ -10,6 +10,7 @@
 #include "llmc/core/check.h"
 #include "llmc/core/plural.h"
 #include "llmc/io/json_integer.h"
+#include "llmc/io/text_file.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -92,9 +93,7 @@ SafeTensor tensor_from_json(const json& j, int file, int64_t data, const std::st
 // ---- reading
 void SafeTensors::add_file(const std::string& path) {
     const int index = int(paths_.size());
-    const fs::path p = path;
-    files_.push_back(
-        file_open_in(dir_open(p.has_parent_path() ? p.parent_path().string() : "."), p.filename()));
+    files_.push_back(file_open(path));
     paths_.push_back(path);
     const int fd = files_.back();
     const int64_t size = file_size(fd, path);
@@ -147,7 +146,7 @@ SafeTensors::SafeTensors(const std::string& path) {
     }
 
     const fs::path dir = index.has_parent_path() ? index.parent_path() : fs::path(".");
-    const json map = parse(file_read_in(dir_open(dir), index.filename(), kMaxHeader), index);
+    const json map = parse(text_file_read(index, kMaxHeader), index);
     CHECK(map.contains("weight_map") && map["weight_map"].is_object(), Exit::Damaged,
           index.string() + ": no weight_map");
     std::set<std::string> names;

@@ -7,7 +7,8 @@
 //
 // Files come from anywhere. Before anything is allocated by what a file says: the JSON is at most
 // 100 MB, offsets lie inside the file and are the shape's size, and the tensors fill the file
-// without holes or overlaps, as the format demands; an index names files beside itself only.
+// without holes or overlaps, as the format demands; an index names files beside itself only. These
+// may be links, as all files are in the snapshots of Hugging Face's cache.
 #pragma once
 #include <functional>
 #include <map>

@@ -162,6 +162,28 @@ TEST(safetensors, an_index_names_files_beside_itself_only) {
     EXPECT_NE(error(R"({})").find("weight_map"), std::string::npos);
 }
 
+// Hugging Face's cache: a snapshot is links to files that lie elsewhere.
+TEST(safetensors, files_may_be_links) {
+    for (int64_t most : {int64_t(1) << 30, int64_t(100)}) {
+        const Folder dir;
+        const fs::path blobs = fs::path(dir.path) / "blobs", snapshot = fs::path(dir.path) / "s";
+        fs::create_directories(blobs), fs::create_directories(snapshot);
+        safetensors_write(blobs, {counting("a", {3, 5}, 0.5f), counting("long", {300}, -3)},
+                          Dtype::F32, most);
+        for (const auto& entry : fs::directory_iterator(blobs))
+            fs::create_symlink("../blobs" / entry.path().filename(),
+                               snapshot / entry.path().filename());
+        const SafeTensors file(snapshot);
+        float x[2];
+        file.read("long", 298, 2, x);
+        EXPECT_EQ(x[1], 296);
+        EXPECT_EQ(file.tensors().size(), 2u);
+    }
+    const Folder dir;
+    fs::create_symlink("/dev/zero", dir.path + "/model.safetensors");
+    EXPECT_NE(error_of(dir.path).find("not a regular file"), std::string::npos);
+}
+
 // Any one byte changed: an error or the same tensors, never anything else.
 TEST(safetensors, random_damage_never_escapes) {
     const Folder dir;

@@ -78,13 +78,19 @@ class Tokenizer {
     std::shared_ptr<const Vocabulary> vocab_;
 };
 
-// spec is "byte" (256 bytes and end-of-text: 257 ids), or a file or a folder with one:
-//     tokenizer.json                     Hugging Face's, of the kinds above; our train-bpe's
-//     encoder.json + vocab.bpe           OpenAI's GPT-2; also under the names vocab.json,
-//     merges.txt tokenizer.model                    sentencepiece's gpt2_tokenizer.bin,
-//     tokenizer.bin  llm.c's, which can only decode; llama2.c's
+// clang-format off
+// spec is "byte" (256 bytes and end-of-text: 257 ids), a folder, or a file:
+//     tokenizer.json            Hugging Face's, of the kinds above; our train-bpe's
+//     *.model                   sentencepiece's
+//     encoder.json + vocab.bpe  OpenAI's GPT-2; also under the names vocab.json + merges.txt
+//     tokenizer.bin             llm.c's, which can only decode; llama2.c's
 // Usage when there is nothing of the kind, or of a kind that would encode differently from its
 // author's program; Damaged when the content is broken.
+// clang-format on
 std::unique_ptr<Tokenizer> tokenizer_open(const std::string& spec);
+// The tokenizer of a model's folder: its tokenizer.json, and if that is missing or refused its
+// tokenizer.model, with a note on stderr; without both, a pair of files as above. Null when there
+// is none, the first error when none of them can be used.
+std::unique_ptr<Tokenizer> tokenizer_in_folder(const std::string& folder);
 // `where` is named in errors.
 std::unique_ptr<Tokenizer> tokenizer_from_json(const std::string& text, const std::string& where);

@@ -2,10 +2,12 @@
 // Hugging Face's: tokenizer_json.cpp.
 //
 // Files come from anywhere: nothing is trusted, every id and every merge is checked.
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -100,24 +102,48 @@ static std::unique_ptr<Tokenizer> llmc_tokenizer_open(const std::string& file,
 
 // ---- any of them
 
+std::unique_ptr<Tokenizer> tokenizer_in_folder(const std::string& folder) {
+    std::error_code none;
+    std::vector<fs::path> files;
+    const auto look_for = [&](const char* name) {
+        if (fs::exists(fs::path(folder) / name, none)) files.push_back(fs::path(folder) / name);
+    };
+    look_for("tokenizer.json"), look_for("tokenizer.model");
+    // The pairs do not say how text is split, so they are no substitute for a refused file.
+    if (files.empty()) look_for("encoder.json"), look_for("vocab.json");
+    std::optional<Error> refused;
+    for (const fs::path& file : files) {
+        try {
+            auto tokenizer = tokenizer_open(file.string());
+            if (refused)
+                std::fprintf(stderr, "note: going on with %s: %s\n", file.c_str(), refused->what());
+            return tokenizer;
+        } catch (const Error& e) {
+            if (!refused) refused = e;
+        }
+    }
+    if (refused) throw *refused;
+    return nullptr;
+}
+
 std::unique_ptr<Tokenizer> tokenizer_open(const std::string& spec) {
     if (spec == "byte") return bpe_tokenizer(byte_model());
     const fs::path path = spec;
     std::error_code ignored;
-    const bool is_dir = fs::is_directory(path, ignored);
-    const fs::path dir = is_dir ? path : path.parent_path();
     constexpr const char* kHint =
-        "byte, a tokenizer.json, or a folder with encoder.json and vocab.bpe";
+        "byte, a tokenizer.json, a sentencepiece .model, llama2.c's or llm.c's tokenizer.bin, "
+        "encoder.json and vocab.bpe, vocab.json and merges.txt, or a folder with one of them";
     CHECK(fs::exists(path, ignored), Exit::Usage, "no such tokenizer: " + spec, "", kHint);
-
-    if (is_dir && fs::exists(dir / "tokenizer.json")) return tokenizer_open(dir / "tokenizer.json");
-    for (const auto& [vocab, merges] :
-         {std::pair("encoder.json", "vocab.bpe"), std::pair("vocab.json", "merges.txt")}) {
-        const bool named = path.filename() == vocab || path.filename() == merges;
-        if (named || (is_dir && fs::exists(dir / vocab)))
-            return gpt2_files_open(dir / vocab, dir / merges);
+    if (fs::is_directory(path, ignored)) {
+        auto tokenizer = tokenizer_in_folder(spec);
+        CHECK(tokenizer, Exit::Usage, "no tokenizer in the folder " + spec, "", kHint);
+        return tokenizer;
     }
-    CHECK(!is_dir, Exit::Usage, "no tokenizer in the folder " + spec, "", kHint);
+
+    for (const auto& [vocab, merges] :
+         {std::pair("encoder.json", "vocab.bpe"), std::pair("vocab.json", "merges.txt")})
+        if (path.filename() == vocab || path.filename() == merges)
+            return gpt2_files_open(path.parent_path() / vocab, path.parent_path() / merges);
     const std::string text = file_read(path);
     if (text.size() >= 4 && std::memcmp(text.data(), &kTokenizerMagic, 4) == 0)
         return llmc_tokenizer_open(text, spec);

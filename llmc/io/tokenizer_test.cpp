@@ -173,7 +173,7 @@ TEST_F(Gpt2Tokenizer, whole_books_give_the_known_ids) {
           Book{"data/corpora/austen.txt", 993328,
                "7df7cfa9c3002e0b3e0a634a9f11ba1116778e79aab4bb218856957c4f0d6423"}}) {
         if (!fs::exists(book.file))
-            continue; // the second is there after data/fetch_corpus.sh austen
+            continue;  // the second is there after data/fetch_corpus.sh austen
         const std::vector<int> ids = tokenizer->encode(read_all(book.file));
         EXPECT_EQ(ids.size(), book.tokens) << book.file;
         EXPECT_EQ(sha256_of_u16(ids, scratch), book.sha256) << book.file;
@@ -219,7 +219,8 @@ TEST_F(Gpt2Tokenizer, cutting_at_safe_places_changes_nothing) {
     size_t cuts = 0;
     for (int i = 0; i < 3000; i++) {
         const std::string text = random_text(random, 30);
-        const size_t known = text.size() * (random() % 100) / 100; // only this much was read so far
+        const size_t known =
+            text.size() * (random() % 100) / 100;  // only this much was read so far
         const size_t cut = tokenizer->safe_cut(std::string_view(text).substr(0, known));
         ASSERT_LE(cut, known);
         std::vector<int> parts = tokenizer->encode(text.substr(0, cut));
@@ -227,7 +228,7 @@ TEST_F(Gpt2Tokenizer, cutting_at_safe_places_changes_nothing) {
         ASSERT_EQ(parts, tokenizer->encode(text)) << "case " << i;
         cuts += cut > 0;
     }
-    EXPECT_GT(cuts, 2000u); // the test did cut
+    EXPECT_GT(cuts, 2000u);  // the test did cut
 }
 
 TEST_F(Gpt2Tokenizer, one_endless_word_takes_no_quadratic_time) {
@@ -239,7 +240,7 @@ TEST_F(Gpt2Tokenizer, one_endless_word_takes_no_quadratic_time) {
         EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << unit;
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(seconds.count(), 60); // 5 s here; quadratic would be hours
+    EXPECT_LT(seconds.count(), 60);  // 5 s here; quadratic would be hours
 }
 
 TEST_F(Gpt2Tokenizer, json_makes_an_equal_tokenizer) {
@@ -286,7 +287,7 @@ TEST(ByteLevel, printable_characters_stand_for_bytes) {
     for (int b = 0; b < 256; b++) all += char(b);
     EXPECT_EQ(bytes_to_printable("a b\n"),
               "a\xc4\xa0"
-              "b\xc4\x8a"); // aĠbĊ, as in GPT-2's files
+              "b\xc4\x8a");  // aĠbĊ, as in GPT-2's files
     EXPECT_TRUE(printable_to_bytes(bytes_to_printable(all), back));
     EXPECT_EQ(back, all);
     EXPECT_FALSE(printable_to_bytes("a b", back));
@@ -317,14 +318,14 @@ std::string utf8(char32_t c) {
 }
 
 TEST(SplitterTest, white_space_is_unicodes_white_space) {
-    const auto is_white_space = [](char32_t c) { // Unicode 15, PropList.txt
+    const auto is_white_space = [](char32_t c) {  // Unicode 15, PropList.txt
         return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
                (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
                c == 0x205f || c == 0x3000;
     };
     const Splitter splitter(kGpt2Pattern);
     for (char32_t c = 0; c < 0x110000; c++) {
-        if (c >= 0xd800 && c < 0xe000) continue; // surrogates have no UTF-8
+        if (c >= 0xd800 && c < 0xe000) continue;  // surrogates have no UTF-8
         // Of two of them before a word the last stands alone, which happens to nothing else; only
         // the space itself goes with the word.
         int pieces = 0;
@@ -350,7 +351,7 @@ class TokenizerFiles : public ::testing::Test {
         expect_refused([&] { tokenizer_from_json(file.dump(), "test.json"); }, code, "test.json");
     }
     fs::path dir;
-    json file; // the byte tokenizer, to be spoiled
+    json file;  // the byte tokenizer, to be spoiled
 };
 
 TEST_F(TokenizerFiles, merges_go_by_rank_and_not_by_place) {
@@ -387,7 +388,7 @@ TEST_F(TokenizerFiles, what_would_encode_differently_is_refused_by_name) {
     refused(Exit::Usage, "pre_tokenizer {");
     with("/model/end_of_word_suffix", "</w>");
     refused(Exit::Usage, "end_of_word_suffix \"</w>\"");
-    with("/model/continuing_subword_prefix", ""); // harmless
+    with("/model/continuing_subword_prefix", "");  // harmless
     tokenizer_from_json(file.dump(), "test.json");
 }
 
@@ -455,6 +456,14 @@ TEST_F(TokenizerFiles, specs_name_files_and_folders) {
     std::ofstream(dir / "empty.json").close();
     expect_refused([&] { tokenizer_open((dir / "empty.json").string()); }, Exit::Damaged,
                    "empty.json");
+
+    // A folder whose tokenizer.json is refused: encoder.json does not say how text is split.
+    file["normalizer"] = {{"type", "Lowercase"}};
+    std::ofstream(dir / "tokenizer.json") << file;
+    expect_refused([&] { tokenizer_open(dir.string()); }, Exit::Usage, "normalizer");
+    fs::remove(dir / "tokenizer.json"), fs::remove(dir / "encoder.json");
+    EXPECT_EQ(tokenizer_in_folder(dir.string()), nullptr);
+    EXPECT_EQ(tokenizer_in_folder((dir / "none").string()), nullptr);
 }
 
 TEST_F(TokenizerFiles, llmc_files_decode) {
@@ -501,4 +510,4 @@ TEST_F(TokenizerFiles, llmc_files_decode) {
     refused("1000 bytes");
 }
 
-} // namespace
+}  // namespace

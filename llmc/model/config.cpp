@@ -140,34 +140,41 @@ struct Aside {
 const std::vector<Aside>& asides() {
     static const std::vector<Aside> table = {
         // who wrote it, and how
-        {"architectures", All}, {"_name_or_path", All}, {"name_or_path", All}, {"transformers_version", All},
-        {"torch_dtype", All}, {"dtype", All}, {"tokenizer_class", All}, {"transformers.js_config", All},
-        {"unsloth_fixed", All}, {"unsloth_version", All}, {"is_llama_config", Llama},
+        {"architectures", All}, {"_name_or_path", All}, {"name_or_path", All},
+        {"transformers_version", All}, {"torch_dtype", All}, {"dtype", All},
+        {"tokenizer_class", All}, {"transformers.js_config", All}, {"unsloth_fixed", All},
+        {"unsloth_version", All}, {"is_llama_config", Llama},
         // training elsewhere
-        {"initializer_range", All}, {"attention_dropout", Llama | Qwen}, {"attn_pdrop", Gpt2}, {"embd_pdrop", Gpt2},
-        {"resid_pdrop", Gpt2}, {"gradient_checkpointing", All}, {"neftune_noise_alpha", All},
+        {"initializer_range", All}, {"attention_dropout", Llama | Qwen}, {"attn_pdrop", Gpt2},
+        {"embd_pdrop", Gpt2}, {"resid_pdrop", Gpt2}, {"gradient_checkpointing", All},
+        {"neftune_noise_alpha", All},
         // tokens with a meaning, and how text is generated
         {"bos_token_id", All}, {"eos_token_id", All}, {"pad_token_id", All}, {"sep_token_id", All},
-        {"decoder_start_token_id", All}, {"task_specific_params", All}, {"do_sample", All}, {"max_length", All},
-        {"temperature", All}, {"top_k", All}, {"top_p", All}, {"prefix", All},
+        {"decoder_start_token_id", All}, {"task_specific_params", All}, {"do_sample", All},
+        {"max_length", All}, {"temperature", All}, {"top_k", All}, {"top_p", All}, {"prefix", All},
         // what a call returns, and how it gets there
-        {"use_cache", All}, {"output_past", Gpt2}, {"output_attentions", All}, {"output_hidden_states", All},
-        {"return_dict", All}, {"return_dict_in_generate", All}, {"torchscript", All}, {"use_bfloat16", All},
-        {"chunk_size_feed_forward", All}, {"attn_implementation", All}, {"_attn_implementation", All},
-        {"_attn_implementation_autoset", All}, {"pretraining_tp", Llama}, {"reorder_and_upcast_attn", Gpt2},
+        {"use_cache", All}, {"output_past", Gpt2}, {"output_attentions", All},
+        {"output_hidden_states", All}, {"return_dict", All}, {"return_dict_in_generate", All},
+        {"torchscript", All}, {"use_bfloat16", All}, {"chunk_size_feed_forward", All},
+        {"attn_implementation", All}, {"_attn_implementation", All},
+        {"_attn_implementation_autoset", All}, {"pretraining_tp", Llama},
+        {"reorder_and_upcast_attn", Gpt2},
         // heads for other tasks
-        {"summary_activation", Gpt2}, {"summary_first_dropout", Gpt2}, {"summary_proj_to_labels", Gpt2},
-        {"summary_type", Gpt2}, {"summary_use_proj", Gpt2}, {"num_labels", All}, {"_num_labels", All}, {"id2label", All},
-        {"label2id", All}, {"problem_type", All}, {"finetuning_task", All},
-        {"predict_special_tokens", Gpt2}, {"is_decoder", All},
+        {"summary_activation", Gpt2}, {"summary_first_dropout", Gpt2},
+        {"summary_proj_to_labels", Gpt2}, {"summary_type", Gpt2}, {"summary_use_proj", Gpt2},
+        {"num_labels", All}, {"_num_labels", All}, {"id2label", All}, {"label2id", All},
+        {"problem_type", All}, {"finetuning_task", All}, {"predict_special_tokens", Gpt2},
+        {"is_decoder", All},
         // a second name for the length, and windows that use_sliding_window turns on
-        {"n_ctx", Gpt2}, {"max_sequence_length", Llama}, {"sliding_window", Qwen}, {"max_window_layers", Qwen},
+        {"n_ctx", Gpt2}, {"max_sequence_length", Llama}, {"sliding_window", Qwen},
+        {"max_window_layers", Qwen},
         // what would change the mathematics
-        {"n_special", Gpt2, {0}}, {"scale_attn_weights", Gpt2, {true}}, {"scale_attn_by_inverse_layer_idx", Gpt2, {false}},
-        {"add_cross_attention", All, {false}}, {"is_encoder_decoder", All, {false}},
-        {"pruned_heads", All, {nlohmann::json::object()}}, {"quantization_config", All, {nullptr}},
-        {"attention_bias", Llama | Qwen, {false}}, {"mlp_bias", Llama, {false}},
-        {"use_sliding_window", Qwen, {false}}, {"use_mrope", Qwen, {false}}, {"partial_rotary_factor", Llama | Qwen, {1.0}},
+        {"n_special", Gpt2, {0}}, {"scale_attn_weights", Gpt2, {true}},
+        {"scale_attn_by_inverse_layer_idx", Gpt2, {false}}, {"add_cross_attention", All, {false}},
+        {"is_encoder_decoder", All, {false}}, {"pruned_heads", All, {nlohmann::json::object()}},
+        {"quantization_config", All, {nullptr}}, {"attention_bias", Llama | Qwen, {false}},
+        {"mlp_bias", Llama, {false}}, {"use_sliding_window", Qwen, {false}},
+        {"use_mrope", Qwen, {false}}, {"partial_rotary_factor", Llama | Qwen, {1.0}},
     };
     return table;
 }

@@ -49,7 +49,7 @@ inline int vocab_padded(int V) { return (V + kVocabPadding - 1) / kVocabPadding 
 // Errors (Usage): unknown preset (with the nearest name), unknown, missing or impossible fields.
 ModelConfig model_config(const std::string& spec, int vocab_size = 0);
 
-// All preset names, for --help and for the nearest-name hint.
+// All preset names, for the nearest-name hint.
 std::vector<std::string> model_presets();
 
 // To and from JSON with Hugging Face's field names; config.json and the checkpoint's manifest use

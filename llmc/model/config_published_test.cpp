@@ -237,6 +237,7 @@ TEST(published, unknown_fields_are_named_with_a_hint_only_where_one_is_near) {
               "x.json: unknown field in the model config; found 'residual_multiplier'");
     EXPECT_NE(with("num_hiden_layers").find("did you mean 'num_hidden_layers'?"),
               std::string::npos);
+    EXPECT_NE(with("bell\a").find("'bell\\x07'"), std::string::npos);  // a terminal would obey
     // Another kind's field is not this one's.
     EXPECT_NE(with("scale_attn_weights").find("unknown field"), std::string::npos);
 }

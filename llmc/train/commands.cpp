@@ -15,6 +15,8 @@
 #include "llmc/core/plural.h"
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/checkpoint_agree.h"
+#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/checkpoint_names.h"
 #include "llmc/io/llmc_model.h"
 #include "llmc/io/run_lock.h"
 #include "llmc/train/device.h"
@@ -28,6 +30,9 @@
 #include "llmc/train/saves.h"
 #include "llmc/train/signals.h"
 #include "llmc/train/tokenize.h"
+
+// The run id of an imported model.
+static constexpr const char* kImporter = "import";
 
 int report_errors(World& world, const std::function<Exit()>& command) {
     // A limit on the size of files (ulimit -f) is an error of who writes, not a signal that ends
@@ -67,11 +72,9 @@ std::unique_ptr<Watchdog> command_watchdog(const Options& opt, World& world) {
 
 Exit plan_run(const Options& options, World& world) {
     Options opt = options;
-    const ModelConfig cfg = run_model(opt, world);
-    options_derive(opt, cfg.max_T, opt.ranks);
-    std::unique_ptr<Tokenizer> tokenizer = run_tokenizer(opt);
-    if (!tokenizer) tokenizer = run_model_tokenizer(opt, world);
-    plan_print(opt, cfg, tokenizer.get());
+    const NamedModel model = run_model(opt, world);
+    options_derive(opt, model.cfg.max_T, opt.ranks);
+    plan_print(opt, model.cfg, model.tokenizer.get());
     return Exit::Done;
 }
 
@@ -142,22 +145,39 @@ Exit verify_run(const Options& opt, World& world) {
     return Exit::Done;
 }
 
+// An imported model is step 0 of a run of its own: beside another's checkpoints, `latest` and the
+// next resume would mean the wrong one. What an import that was killed has left is no obstacle.
+static void import_check_out(const std::string& out, World& world) {
+    const auto error = agree_on_root(*world.dp, [&] {
+        constexpr const char* kExpected = "a new directory";
+        const std::string owner = run_owner(out), ckpt = ckpt_dir(out);
+        CHECK(owner.empty() || owner == kImporter, Exit::Usage,
+              str("--out ", out, " belongs to another run"), owner, kExpected);
+        if (!path_exists(ckpt)) return;
+        for (const std::string& name : dir_list(dir_open(ckpt), ckpt))
+            CHECK(step_of(name) < 0, Exit::Usage, str("--out ", out, " has checkpoints"),
+                  str(ckpt, "/", name), kExpected);
+    });
+    if (error) throw *error;
+}
+
 Exit import_run(const Options& opt, World& world) {
+    import_check_out(opt.out, world);
     const ModelFile file = model_file_open(opt.path);
     const ModelConfig& cfg = file.cfg;
     const std::unique_ptr<Tokenizer> tokenizer =
-        opt.tokenizer.empty() ? model_file_tokenizer(opt.path) : tokenizer_open(opt.tokenizer);
+        opt.tokenizer.empty() ? model_file_tokenizer(opt.path) : tokenizer_named(opt.tokenizer);
     CHECK(!tokenizer || tokenizer->vocab_size() <= cfg.V, Exit::Usage,
           "the tokenizer has more tokens than the model", str(tokenizer->vocab_size()),
           str("at most ", cfg.V));
-    const RunLock lock(opt.out, "import", *world.dp);
+    const RunLock lock(opt.out, kImporter, *world.dp);
 
     Options as_run = opt;
     as_run.seq_len = cfg.max_T;
     Saves saves;
-    const SaveResult saved =
-        checkpoint_save(opt.out, checkpoint_meta("import", {}, as_run, cfg, tokenizer.get(), world),
-                        model_file_pieces(file, *world.dp), *world.dp, saves);
+    const SaveResult saved = checkpoint_save(
+        opt.out, checkpoint_meta(kImporter, {}, as_run, cfg, tokenizer.get(), world),
+        model_file_pieces(file, *world.dp), *world.dp, saves);
     CHECK(saved.ok, Exit::Resource, "cannot save the imported model", saved.reason);
     std::printf("%s\nstate %s\n", saved.path.c_str(), saved.state.c_str());
     return Exit::Done;

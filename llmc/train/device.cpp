@@ -66,3 +66,30 @@ std::string device_text(const Options& opt) {
     return str("CPU (", opt.device_why, "), ", counted(omp_get_max_threads(), "thread"),
                ", matrix products: ", gemm_library());
 }
+
+// Dense bf16 products summed in fp32, TFLOP/s. Where NVIDIA's table states sparse numbers only,
+// half of them. Sources: data sheets "NVIDIA A100" (2021), "NVIDIA H100" (2023: SXM 1979 sparse,
+// PCIe 1513, NVL 1671), "NVIDIA H200" (2024: SXM 1979, NVL 1671), "NVIDIA L40S" (2023); white paper
+// "NVIDIA Ada GPU architecture" (2022), appendix A. Names as the CUDA runtime has them.
+double bf16_peak_flops(const std::string& device) {
+    struct Peak {
+        const char* name;
+        double teraflops;
+    };
+    static constexpr Peak kPeaks[] = {
+        {"NVIDIA A100-SXM4-40GB", 312},     {"NVIDIA A100-SXM4-80GB", 312},
+        {"NVIDIA A100-PCIE-40GB", 312},     {"NVIDIA A100 80GB PCIe", 312},
+        {"NVIDIA H100 80GB HBM3", 989.4},   {"NVIDIA H100 PCIe", 756.5},
+        {"NVIDIA H100 NVL", 835.5},         {"NVIDIA H200", 989.4},
+        {"NVIDIA H200 NVL", 835.5},         {"NVIDIA L40S", 362.05},
+        {"NVIDIA GeForce RTX 4090", 165.2},
+    };
+    for (const Peak& p : kPeaks)
+        if (device == p.name) return p.teraflops * 1e12;
+    return 0;
+}
+
+double device_peak_flops(const Options& opt) {
+    const bool known = opt.device == Device::Cuda && opt.dtype == Dtype::BF16;
+    return known ? bf16_peak_flops(cuda_device().name) : 0;
+}

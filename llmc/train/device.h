@@ -15,6 +15,11 @@ void device_setup(Options& opt, const World& world);
 // For the table of what will run: the device, why it was chosen, and what it computes with.
 std::string device_text(const Options& opt);
 
+// The most FLOP/s that the tensor cores of the device do in --dtype bf16, as its maker states them,
+// by its name; 0 where it is not known: other devices, slices of one (MIG), fp32, CPUs.
+double device_peak_flops(const Options& opt);
+double bf16_peak_flops(const std::string& device);  // of a CUDA device's name
+
 // Calls what.template operator()<Elem, Stream>() for the chosen device and --dtype.
 template <class What>
 Exit on_device([[maybe_unused]] const Options& opt, What what) {

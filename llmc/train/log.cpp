@@ -20,9 +20,9 @@ using LogJson = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::st
                                      uint64_t, float>;
 
 double flops_per_token(const ModelConfig& c, int T) {
-    const double attention = double(c.C) * c.QKV() + double(c.H) * c.HS() * c.C;
+    const double attention = double(c.C) * c.QKV() + double(c.A()) * c.C;
     const double mlp = double(c.C) * (c.FC() + c.F), head = double(c.V) * c.C;
-    return 6 * (c.L * (attention + mlp) + head) + 12.0 * c.L * c.C * T;
+    return 6 * (c.L * (attention + mlp) + head) + 12.0 * c.L * c.A() * T;
 }
 
 namespace {

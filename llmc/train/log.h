@@ -9,9 +9,10 @@
 // Numbers are written so that the exact float comes back; those that are not finite are null.
 //
 // MFU, model FLOP/s utilisation (Chowdhery et al. 2022, arXiv:2204.02311, appendix B):
-//   tokens/s * flops_per_token / peak,   flops_per_token = 6 N + 12 L C T
+//   tokens/s * flops_per_token / peak,   flops_per_token = 6 N + 12 L A T
 // N counts the weights that multiply every token: the layers' matrices and the head. Forward is
-// 2 N, backward twice that; attention's two T x T products are 12 L C T, causality not deducted.
+// 2 N, backward twice that; attention's two T x T products are 12 L A T, causality not deducted.
+// peak: device_peak_flops in device.h; n/a where it is not known.
 #pragma once
 #include <cstdint>
 #include <memory>

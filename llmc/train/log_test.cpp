@@ -15,6 +15,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/rng.h"
+#include "llmc/train/device.h"
 #include "llmc/train/progress.h"
 
 namespace {
@@ -222,6 +223,24 @@ TEST(log, flops_of_gpt2_124M) {
     const ModelConfig llama = model_config("llama:3.2-1B");
     const double M = 16 * (2048.0 * (2048 + 2 * 512 + 2048) + 3 * 2048.0 * 8192) + 128256 * 2048.0;
     EXPECT_DOUBLE_EQ(flops_per_token(llama, 2048), 6 * M + 12.0 * 16 * 2048 * 2048);
+}
+
+TEST(log, flops_of_qwen3_whose_attention_is_wider_than_the_model) {
+    // By hand, C = 1024, A = 16 x 128 = 2048. A layer: q 1024 x 2048, k and v 1024 x 1024 each, out
+    // 2048 x 1024, three matrices of 1024 x 3072: 15,728,640; 28 layers 440,401,920; the head
+    // 151936 x 1024 = 155,582,464. 6 (440,401,920 + 155,582,464) + 12 x 28 x 2048 x 1024 =
+    // 4,280,549,376.
+    EXPECT_DOUBLE_EQ(flops_per_token(model_config("qwen3:0.6B"), 1024), 4280549376.0);
+}
+
+TEST(log, the_peak_is_known_by_the_device_s_whole_name) {
+    EXPECT_DOUBLE_EQ(bf16_peak_flops("NVIDIA A100-SXM4-80GB"), 312e12);
+    EXPECT_DOUBLE_EQ(bf16_peak_flops("NVIDIA H100 80GB HBM3"), 989.4e12);
+    EXPECT_DOUBLE_EQ(bf16_peak_flops("NVIDIA GeForce RTX 4090"), 165.2e12);
+    for (const char* other : {"NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
+                              "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA", ""})
+        EXPECT_EQ(bf16_peak_flops(other), 0) << other;
+    EXPECT_EQ(device_peak_flops(Options()), 0);  // fp32
 }
 
 TEST(progress, texts) {

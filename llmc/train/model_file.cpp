@@ -55,15 +55,10 @@ ModelFile model_file_open(const std::string& path) {
 }
 
 std::unique_ptr<Tokenizer> model_file_tokenizer(const std::string& path) {
-    std::error_code none;
-    for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
-        const fs::path file = fs::path(path) / name;
-        if (!fs::exists(file, none)) continue;
-        try {
-            return tokenizer_open(file.string());
-        } catch (const Error& e) {
-            std::fprintf(stderr, "note: going on without %s: %s\n", file.c_str(), e.what());
-        }
+    try {
+        return tokenizer_in_folder(path);
+    } catch (const Error& e) {
+        std::fprintf(stderr, "note: going on without the model's tokenizer: %s\n", e.what());
+        return nullptr;
     }
-    return nullptr;
 }

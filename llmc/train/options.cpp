@@ -141,8 +141,8 @@ std::vector<OptionRow> rows() {
     using O = Options;
     return {
     row("FILE...", &O::files, "", kModel, Tokenize | Bpe, "text files, UTF-8 or any bytes"),
-    row("PATH", &O::path, "", kModel, Verify, "a checkpoint folder, OUT/ckpt/step-N"),
-    row("CKPT", &O::path, "", kModel, Export, "a checkpoint folder, OUT/ckpt/step-N"),
+    row("PATH", &O::path, "", kModel, Verify, "a checkpoint folder, OUT/ckpt/step-N, or OUT for its newest"),
+    row("CKPT", &O::path, "", kModel, Export, "a checkpoint folder, OUT/ckpt/step-N, or OUT for its newest"),
     row("SRC", &O::path, "", kModel, Import, "a model of another program: llm.c's gpt2_124M.bin, llama2.c's stories15M.bin, a Hugging Face folder"),
 
     row("model", &O::model, "NAME|PATH", kModel, Run, "a preset (gpt2:124M 350M 774M 1558M, gpt2:dN of depth N, llama:3.2-1B, qwen3:0.6B, ...), a config.json, a checkpoint, a Hugging Face folder, llm.c's or llama2.c's .bin: its weights too"),
@@ -155,8 +155,8 @@ std::vector<OptionRow> rows() {
     row("data", &O::data, "GLOB...", kModel, Eval, "token shards to measure the loss on", "needed for --task loss"),
     row("file", &O::file, "FILE...", kModel, Eval, "test sets, .jsonl or .csv as published, or llm.c's hellaswag_val.bin", "needed for the other tasks"),
     row("shots", &O::shots, at_least(0), kModel, Eval, "mmlu: examples with answers before each question, out of SUBJECT_dev.csv", "5 if SUBJECT_dev.csv lies beside, else 0"),
-    row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Run | Use | Import, "turns tokens into text: a tokenizer.json, or a folder with encoder.json and vocab.bpe", "the checkpoint's"),
-    required(row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Tokenize, "byte (256 + end of text), a tokenizer.json, or a folder with encoder.json and vocab.bpe")),
+    row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Run | Use | Import, "turns text into tokens and back: byte, a tokenizer.json, sentencepiece's .model, llama2.c's or llm.c's tokenizer.bin, encoder.json + vocab.bpe, vocab.json + merges.txt, a folder with one of them, or a checkpoint", "the data's, or the model's"),
+    required(row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Tokenize, "byte (256 + end of text), a tokenizer.json, sentencepiece's .model, llama2.c's or llm.c's tokenizer.bin, encoder.json + vocab.bpe, vocab.json + merges.txt, a folder with one of them, or a checkpoint")),
 
     row("steps", &O::steps, at_least(1), kBatch, Run, "optimizer steps of the whole run"),
     row("micro-batch", &O::micro_batch, at_least(1), kBatch, Run | Eval, "sequences at once on one rank; memory grows with it"),
@@ -203,9 +203,9 @@ std::vector<OptionRow> rows() {
     row("out", &O::out, "DIR", kFiles, Run, "log.jsonl and checkpoints go here; one run at a time"),
     required(row("out", &O::out, "PREFIX", kFiles, Tokenize, "writes PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...")),
     required(row("out", &O::out, "PATH", kFiles, Bpe, "the vocabulary, a tokenizer.json")),
-    required(row("out", &O::out, "CKPT", kFiles, Import, "folder of the new checkpoint")),
-    required(row("out", &O::out, "PATH", kFiles, Export, "file to write")),
-    required(row("format", &O::format, "llmc", kFiles, Export, "llmc: the .bin model file of llm.c; hf: a Hugging Face folder")),
+    required(row("out", &O::out, "CKPT", kFiles, Import, "a new directory: the model becomes its checkpoint of step 0")),
+    required(row("out", &O::out, "PATH", kFiles, Export, "llmc: the file to write; hf: the folder, new or empty")),
+    required(row("format", &O::format, "llmc|hf", kFiles, Export, "llmc: the .bin model file of llm.c; hf: a Hugging Face folder")),
     row("save-every", &O::save_every, at_least(0), kFiles, Run, "steps between checkpoints; 0: only at the end"),
     bare(row("async-save", &O::async_save, {"off", "on"}, kFiles, Run, "write checkpoints while training goes on, from a copy of the state; the same files"), "on"),
     row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),
@@ -248,10 +248,13 @@ std::vector<CommandRow> commands() {
      "  train_gpt eval --model out --data 'data/x_val_*.bin'\n"
      "  train_gpt eval --model out --task hellaswag --file data/eval/hellaswag_val.jsonl"},
     {Command::Import, "import", "import SRC --out CKPT [--tokenizer PATH]", "make a checkpoint of another program's model",
+     "  train_gpt import Llama-3.2-1B --out llama      # a Hugging Face folder\n"
      "  train_gpt import gpt2_124M.bin --out imported"},
-    {Command::Export, "export", "export CKPT --format llmc|hf --out PATH", "write a checkpoint as another program's model",
+    {Command::Export, "export", "export CKPT --format llmc|hf --out PATH [--dtype bf16]", "write a checkpoint as another program's model",
+     "  train_gpt export out --format hf --dtype bf16 --out folder\n"
      "  train_gpt export out/ckpt/step-0000001000 --format llmc --out model.bin"},
     {Command::Verify, "verify", "verify PATH", "check every byte of a checkpoint and print its `state` hash",
+     "  train_gpt verify out                          # its newest\n"
      "  train_gpt verify out/ckpt/step-0000001000"},
     {Command::SelftestComm, "selftest-comm", "selftest-comm", "check the collectives between ranks here, and measure them",
      "  mpirun -np 2 train_gpt selftest-comm"},

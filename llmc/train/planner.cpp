@@ -51,10 +51,9 @@ std::string bytes_text(int64_t bytes) {
 void plan_print(const Options& opt, const ModelConfig& cfg, const Tokenizer* tokenizer) {
     const MemoryPlan plan = plan_memory(opt, cfg);
     const ParamLayout layout = param_layout(cfg);
-    // A large vocabulary makes some MB of text: as the manifest has it, with its quotes escaped.
-    const size_t text = tokenizer ? nlohmann::json(tokenizer->json()).dump().size() : 0;
+    const CheckpointMeta meta = checkpoint_meta("", {}, opt, cfg, tokenizer, World());
     const CheckpointBytes disk =
-        checkpoint_bytes(planned_pieces(layout, shards_config(opt), opt.ranks), int64_t(text));
+        checkpoint_bytes(planned_pieces(layout, shards_config(opt), opt.ranks), meta);
 
     std::printf("model %s: %s parameters, %s, width %d, %s, vocabulary %s (%s with padding)\n",
                 cfg.name.c_str(), grouped(layout.count).c_str(), counted(cfg.L, "layer").c_str(),

@@ -21,5 +21,5 @@ SamplingRoom sampling_room(const Options& opt, const ModelConfig& cfg);
 // "1.5 GiB"
 std::string bytes_text(int64_t bytes);
 
-// The `plan` command: the table on stdout. tokenizer: what a checkpoint will carry, or null.
+// The `plan` command: the table on stdout. tokenizer: what checkpoints will carry, or null.
 void plan_print(const Options& opt, const ModelConfig& cfg, const Tokenizer* tokenizer);

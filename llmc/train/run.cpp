@@ -44,9 +44,70 @@ static std::string fresh_run_id() {
     return text;
 }
 
+static std::optional<DataInfo> data_info(const Options& opt) {
+    if (opt.data.empty()) return std::nullopt;
+    return data_info_find(opt.data);
+}
+
+// A token for people: its bytes may be anything.
+static std::string token_text(const Tokenizer& tokenizer, int id) {
+    std::string text;
+    for (const char c : tokenizer.token_bytes(id)) {
+        char code[8];
+        std::snprintf(code, sizeof code, c >= ' ' && c < 127 ? "%c" : "\\x%02x", uint8_t(c));
+        text += code;
+    }
+    return text;
+}
+
+// Weights that know a tokenizer's ids are trained on data of the same ids.
+static void check_same_ids(const Tokenizer& data, const Tokenizer& model, const std::string& name) {
+    int id = 0;
+    const int both = std::min(data.vocab_size(), model.vocab_size());
+    while (id < both && data.token_bytes(id) == model.token_bytes(id)) id++;
+    const auto text = [&](const Tokenizer& t) {
+        return str(t.name(), " with ", t.vocab_size(), " tokens",
+                   id < both ? str(", '", token_text(t, id), "' as token ", id) : "");
+    };
+    CHECK(id == both && data.vocab_size() == model.vocab_size(), Exit::Usage,
+          "the data was made by another tokenizer than the model's", text(data), text(model),
+          str("train_gpt tokenize FILE --tokenizer ", name));
+}
+
+NamedModel run_model(const Options& opt, World& world) {
+    const std::optional<DataInfo> info = data_info(opt);
+    NamedModel m;
+    std::unique_ptr<Tokenizer> own;
+    if (model_file_is(opt.model)) {
+        m.file = model_file_open(opt.model);
+        m.cfg = m.file->cfg;
+        own = model_file_tokenizer(opt.model);
+    } else if (is_directory(opt.model)) {
+        m.checkpoint = checkpoint_open(opt.model, *world.dp);
+        m.cfg = model_config_from_json(m.checkpoint->manifest.meta.model, m.checkpoint->path);
+        own = checkpoint_tokenizer(*m.checkpoint);
+    } else {
+        m.cfg = model_config(opt.model, opt.vocab_size > 0 ? opt.vocab_size
+                                        : info             ? info->vocab_size
+                                                           : 0);
+    }
+    if (!opt.tokenizer.empty()) {
+        m.tokenizer = tokenizer_named(opt.tokenizer);
+    } else if (info) {
+        m.tokenizer = tokenizer_open(info->tokenizer);
+        if (own) check_same_ids(*m.tokenizer, *own, opt.model);
+    } else {
+        m.tokenizer = std::move(own);
+    }
+    CHECK(!m.tokenizer || m.tokenizer->vocab_size() <= m.cfg.V, Exit::Usage,
+          "the tokenizer has more tokens than the model", str(m.tokenizer->vocab_size()),
+          str("at most ", m.cfg.V), "--vocab-size");
+    return m;
+}
+
 // Where the run starts: resume from --out, from --resume PATH, from the weights of --model, or
 // nowhere.
-static void find_start(Run& run, World& world) {
+static void find_start(Run& run, NamedModel model, World& world) {
     const Options& opt = run.opt;
     if (opt.resume == "auto") {
         run.start = checkpoint_find(opt.out, *world.dp);
@@ -59,67 +120,11 @@ static void find_start(Run& run, World& world) {
     if (run.start) {
         run.id = run.start->manifest.meta.run_id;
         run.saves.resumed_from = run.start->path;
-    } else if (model_file_is(opt.model)) {
-        run.file = model_file_open(opt.model);
-    } else if (is_directory(opt.model)) {
-        run.start = checkpoint_open(opt.model, *world.dp);
-        run.weights_only = true;
+    } else {
+        run.file = std::move(model.file);
+        run.start = std::move(model.checkpoint);
+        run.weights_only = run.start.has_value();
     }
-}
-
-static std::optional<DataInfo> data_info(const Options& opt) {
-    if (opt.data.empty()) return std::nullopt;
-    return data_info_find(opt.data);
-}
-
-ModelConfig run_model(const Options& opt, World& world) {
-    if (model_file_is(opt.model)) return model_file_open(opt.model).cfg;
-    if (is_directory(opt.model)) {
-        const OpenCheckpoint from = checkpoint_open(opt.model, *world.dp);
-        return model_config_from_json(from.manifest.meta.model, from.path);
-    }
-    const std::optional<DataInfo> info = data_info(opt);
-    return model_config(opt.model, opt.vocab_size > 0 ? opt.vocab_size
-                                   : info             ? info->vocab_size
-                                                      : 0);
-}
-
-std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt) {
-    if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
-    const std::optional<DataInfo> info = data_info(opt);
-    return info ? tokenizer_open(info->tokenizer) : nullptr;
-}
-
-std::unique_ptr<Tokenizer> run_model_tokenizer(const Options& opt, World& world) {
-    if (model_file_is(opt.model)) return model_file_tokenizer(opt.model);
-    if (!is_directory(opt.model)) return nullptr;
-    return checkpoint_tokenizer(checkpoint_open(opt.model, *world.dp));
-}
-
-// Weights that know a tokenizer's ids are trained on data of the same ids: the model's own
-// tokenizer, if the weights come with one and --tokenizer does not say otherwise.
-static void check_tokenizer(Run& run) {
-    std::unique_ptr<Tokenizer> own;
-    if (run.file)
-        own = model_file_tokenizer(run.opt.model);
-    else if (run.start && run.weights_only)
-        own = checkpoint_tokenizer(*run.start);
-    if (!own || !run.opt.tokenizer.empty()) return;
-    if (!run.tokenizer) {
-        run.tokenizer = std::move(own);
-        return;
-    }
-    const Tokenizer &a = *run.tokenizer, &b = *own;
-    int id = 0;
-    const int both = std::min(a.vocab_size(), b.vocab_size());
-    while (id < both && a.token_bytes(id) == b.token_bytes(id)) id++;
-    CHECK(id == both && a.vocab_size() == b.vocab_size(), Exit::Usage,
-          "the data was made by another tokenizer than the model's",
-          str(a.name(), " with ", a.vocab_size(), " tokens",
-              id < both ? str(", '", a.token_bytes(id), "' as token ", id) : ""),
-          str(b.name(), " with ", b.vocab_size(), " tokens",
-              id < both ? str(", '", b.token_bytes(id), "' as token ", id) : ""),
-          str("train_gpt tokenize FILE --tokenizer ", run.opt.model));
 }
 
 static std::string file_digest(const char* path) {
@@ -161,12 +166,10 @@ static void check_alike(const Run& run, World& world) {
 Run run_open(const Options& opt, World& world) {
     Run run;
     run.opt = opt;
-    run.cfg = run_model(opt, world);
+    NamedModel model = run_model(opt, world);
+    run.cfg = model.cfg;
+    run.tokenizer = std::move(model.tokenizer);
     options_derive(run.opt, run.cfg.max_T, world.size);
-    run.tokenizer = run_tokenizer(opt);
-    CHECK(!run.tokenizer || run.tokenizer->vocab_size() <= run.cfg.V, Exit::Usage,
-          "the tokenizer has more tokens than the model", str(run.tokenizer->vocab_size()),
-          str("at most ", run.cfg.V), "--vocab-size");
 
     // The data: every shard's header, size and ids are checked here.
     run.train = TokenFiles::open(opt.data, run.cfg.V);
@@ -190,8 +193,7 @@ Run run_open(const Options& opt, World& world) {
     run.id = fresh_run_id();
     run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp);
     run.saves.keep = opt.keep;
-    find_start(run, world);
-    check_tokenizer(run);
+    find_start(run, std::move(model), world);
     return run;
 }
 
@@ -293,6 +295,7 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
     setup.steps = opt.steps;
     setup.resume_step = state.step > 0 ? int(state.step) : -1;
     setup.flops_per_token = flops_per_token(c, opt.seq_len);
+    setup.peak_flops = device_peak_flops(opt) * world.size;
     setup.speaks = world.rank == 0;
     return std::make_unique<Log>(setup);
 }

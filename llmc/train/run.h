@@ -35,13 +35,16 @@ struct Run {
 };
 
 // The model that the options name: a checkpoint's or a model file's, or a preset or config with
-// --vocab-size, else the vocabulary that the data was tokenized with.
-ModelConfig run_model(const Options& opt, World& world);
-
-// --tokenizer, else the one that lies beside the data, else null.
-std::unique_ptr<Tokenizer> run_tokenizer(const Options& opt);
-// The one that comes with the weights that --model names, or null.
-std::unique_ptr<Tokenizer> run_model_tokenizer(const Options& opt, World& world);
+// --vocab-size, else the vocabulary that the data was tokenized with. The tokenizer: --tokenizer,
+// else the one that lies beside the data, which must be the model's if that has one, else the
+// model's, else null.
+struct NamedModel {
+    ModelConfig cfg;
+    std::optional<OpenCheckpoint> checkpoint;  // weights of a checkpoint ...
+    std::optional<ModelFile> file;             // ... or of a model file
+    std::unique_ptr<Tokenizer> tokenizer;
+};
+NamedModel run_model(const Options& opt, World& world);
 
 // Checks everything that can be checked before memory is taken: model, data, batch, output
 // directory, what to resume from. Takes the lock of --out.

@@ -1,6 +1,7 @@
 #include "llmc/train/saves.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
@@ -146,14 +147,30 @@ std::vector<TensorPiece> model_file_pieces(const ModelFile& file, Comm& comm) {
     return pieces;
 }
 
-std::unique_ptr<Tokenizer> checkpoint_tokenizer(const OpenCheckpoint& checkpoint) {
-    const nlohmann::json& train = checkpoint.manifest.meta.train;
+static std::unique_ptr<Tokenizer> carried_tokenizer(const CheckpointMeta& meta,
+                                                    const std::string& path) {
+    const nlohmann::json& train = meta.train;
     if (!train.contains("tokenizer") || !train["tokenizer"].is_string()) return nullptr;
-    return tokenizer_from_json(train["tokenizer"].get<std::string>(), checkpoint.path);
+    return tokenizer_from_json(train["tokenizer"].get<std::string>(), path);
+}
+
+std::unique_ptr<Tokenizer> checkpoint_tokenizer(const OpenCheckpoint& checkpoint) {
+    return carried_tokenizer(checkpoint.manifest.meta, checkpoint.path);
+}
+
+std::unique_ptr<Tokenizer> tokenizer_named(const std::string& spec) {
+    std::error_code none;
+    const std::filesystem::path path = spec;
+    if (!std::filesystem::exists(path / MANIFEST_FILE, none) &&
+        !std::filesystem::exists(path / "ckpt", none))
+        return tokenizer_open(spec);
+    auto tokenizer = carried_tokenizer(checkpoint_peek(spec), spec);
+    CHECK(tokenizer, Exit::Usage, "the checkpoint carries no tokenizer", spec);
+    return tokenizer;
 }
 
 std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint) {
-    if (!opt.tokenizer.empty()) return tokenizer_open(opt.tokenizer);
+    if (!opt.tokenizer.empty()) return tokenizer_named(opt.tokenizer);
     auto tokenizer = checkpoint_tokenizer(checkpoint);
     CHECK(tokenizer, Exit::Usage, "the model carries no tokenizer", checkpoint.path, "",
           "--tokenizer PATH");

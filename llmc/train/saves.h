@@ -42,8 +42,7 @@ struct LoadedModel {
     std::unique_ptr<Shards<Elem, Stream>> shards;
 };
 template <class Elem, class Stream>
-LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
-                                     Memory<Stream>& memory);
+LoadedModel<Elem, Stream> model_load(const std::string& path, World& world, Memory<Stream>& memory);
 
 // What this rank holds of the weights, from a model file.
 template <class Elem, class Stream>
@@ -52,6 +51,8 @@ void weights_fill(Shards<Elem, Stream>& shards, const TensorSource& source);
 // Every tensor of a model file as a piece that is read while it is saved; dealt out over the ranks.
 std::vector<TensorPiece> model_file_pieces(const ModelFile& file, Comm& comm);
 
+// --tokenizer: what tokenizer_open takes, or a checkpoint or OUT directory for the one inside.
+std::unique_ptr<Tokenizer> tokenizer_named(const std::string& spec);
 // The tokenizer that a checkpoint carries, or null.
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const OpenCheckpoint& checkpoint);
 // --tokenizer, else the one inside the checkpoint; Usage error when there is neither.

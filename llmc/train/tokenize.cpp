@@ -21,6 +21,7 @@
 #include "llmc/io/tokenizer_train.h"
 #include "llmc/train/documents.h"
 #include "llmc/train/progress.h"
+#include "llmc/train/saves.h"
 
 namespace fs = std::filesystem;
 
@@ -223,7 +224,7 @@ static void part_print(const char* name, const DataPart& part) {
 }
 
 int tokenize_run(const TokenizeOptions& opt) {
-    const std::unique_ptr<Tokenizer> tokenizer = tokenizer_open(opt.tokenizer);
+    const std::unique_ptr<Tokenizer> tokenizer = tokenizer_named(opt.tokenizer);
     const int eot = tokenizer->eot(), threads = opt.threads ? opt.threads : omp_get_num_procs();
     CHECK(eot >= 0, Exit::Usage, "the tokenizer has no end-of-text token: " + opt.tokenizer, "",
           str("a special token ", kEndOfText, " to begin documents with"));

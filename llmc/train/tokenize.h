@@ -12,7 +12,7 @@
 
 struct TokenizeOptions {
     std::vector<std::string> files;      // .jsonl, or text
-    std::string tokenizer = "byte";      // as tokenizer_open() takes it
+    std::string tokenizer = "byte";      // as tokenizer_named() takes it
     std::string out;                     // PREFIX of what is written
     double val_fraction = 0.05;          // of the bytes of text; 0: no validation files
     int64_t shard_tokens = 100'000'000;  // in one file

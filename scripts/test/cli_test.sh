@@ -83,6 +83,19 @@ is "the text alone is on stdout" test "$(head -c 1 "$work/.out")" = 1
 expect "generate: nothing there" 2 "nowhere" -- "$gpt" generate --model "$work/nowhere"
 expect "eval" 0 "val_loss" -- "$gpt" eval --model "$work/o" --data "$work/b_val_*.bin"
 expect "plan" 0 "total" -- "$gpt" plan --model gpt2:1558M
+# The plan's bound holds for a checkpoint with a large tokenizer.
+seq 1 60000 > "$work/numbers"
+is "a large tokenizer" "$gpt" train-bpe "$work/numbers" --vocab-size 4000 --out "$work/large.json"
+is "data of it" "$gpt" tokenize "$work/text.txt" --tokenizer "$work/large.json" --out "$work/l"
+run=(--model gpt2:d1 --data "$work/l_train_*.bin" --seq-len 16 --micro-batch 1 --steps 1 --out "$work/lo")
+planned=$("$gpt" plan "${run[@]}" | sed -n 's/^total one checkpoint on disk[^0-9]* \([0-9]*\) .*/\1/p')
+"$gpt" "${run[@]}" > "$work/log" 2>&1 || cat "$work/log"
+written=$(find "$work/lo/ckpt/step-0000000001" -type f -printf '%s\n' | awk '{ n += $1 } END { print n + 0 }')
+if [ "$written" -gt 1000000 ] && [ "$planned" -ge "$written" ] && [ $((planned - written)) -lt 200000 ]; then
+    ok "one checkpoint on disk: $written of at most $planned"
+else
+    not_ok "one checkpoint on disk: $written of at most $planned"
+fi
 expect "export and import" 0 -- "$gpt" export "$work/o/ckpt/step-0000000003" --format llmc --out "$work/x.bin"
 expect "import" 0 "state " -- "$gpt" import "$work/x.bin" --out "$work/imported"
 expect "import of something else" 3 "text.txt" "magic" -- "$gpt" import "$work/text.txt" --out "$work/i2"

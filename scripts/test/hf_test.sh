@@ -71,6 +71,75 @@ cp -r "$work/llama-hf" "$work/other"
 sed -i -e 's/^      "a": 97,/      "a": 98,/' -e 's/^      "b": 98,/      "b": 97,/' "$work/other/tokenizer.json"
 expect "data of another tokenizer than the model's" 2 "another tokenizer" "'a' as token 97" "'b' as token 97" -- \
     "$train_gpt" --model "$work/other" --data "$work/d_train_*.bin" --steps 1 --seq-len 31 --out "$work/no"
+# The first token that differs is a NUL; the whole message arrives, and its hint helps.
+cp -r "$work/llama-hf" "$work/nul"
+sed -i -e 's/^      "\xc4\x80": 0,/      "\xc4\x80": 1,/;t' -e 's/^      "\xc4\x81": 1,/      "\xc4\x81": 0,/' "$work/nul/tokenizer.json"
+expect "... whose tokens are no text" 2 "'\x00' as token 0" "'\x01' as token 0" "tokenize FILE --tokenizer $work/nul" -- \
+    "$train_gpt" --model "$work/nul" --data "$work/d_train_*.bin" --steps 1 --seq-len 31 --out "$work/no"
+is "import it" "$train_gpt" import "$work/nul" --out "$work/nul-in"
+for model in nul nul-in nul-in/ckpt/step-0000000000; do
+    is "data by the tokenizer of $model" "$train_gpt" tokenize "$work/text" --tokenizer "$work/$model" --out "$work/n"
+    "$train_gpt" --model "$work/$model" --data "$work/n_train_*.bin" --steps 1 --seq-len 31 --out "$work/nul-run" > "$work/log" 2>&1 &&
+        ok "are this model's: $model" || { cat "$work/log"; not_ok "are this model's: $model"; }
+    expect "and not the other's: $model" 2 "another tokenizer" "!NUL" -- \
+        "$train_gpt" --model "$work/llama-hf" --data "$work/n_train_*.bin" --steps 1 --seq-len 31 --out "$work/no"
+    rm -rf "$work/nul-run"
+done
+# The model's tokenizer stays with the run: also in the checkpoints after a resume.
+cp "$work/d_train_000000.bin" "$work/bare.bin"
+for steps in 1 2; do
+    "$train_gpt" --model "$work/llama-hf" --data "$work/bare.bin" --steps 2 --save-every 1 --keep 9 --seq-len 31 --out "$work/carry" > "$work/log" 2>&1 || cat "$work/log"
+    [ $steps = 1 ] && rm -rf "$work/carry/ckpt/step-0000000002"
+done
+expect "generate by a resumed run" 0 "line" -- "$train_gpt" generate --model "$work/carry/ckpt/step-0000000002" --prompt line --tokens 2 --seed 1
+
+# ---- a folder of links, as Hugging Face's cache has a snapshot
+mkdir -p "$work/cache/blobs" "$work/cache/snapshots/1"
+for file in "$work/llama-hf"/*; do
+    cp "$file" "$work/cache/blobs/$(md5sum < "$file" | cut -c1-32)"
+    ln -s "../../blobs/$(md5sum < "$file" | cut -c1-32)" "$work/cache/snapshots/1/$(basename "$file")"
+done
+is "import of links" "$train_gpt" import "$work/cache/snapshots/1" --out "$work/linked"
+[ "$("$train_gpt" verify "$work/linked")" = "$("$train_gpt" verify "$work/llama-back")" ] && ok "the same state" || not_ok "the same state"
+[ "$(loss "$work/cache/snapshots/1")" = "$(loss "$work/llama-hf")" ] && ok "eval of links" || not_ok "eval of links"
+is "tokenizer of links" "$train_gpt" tokenize "$work/text" --tokenizer "$work/cache/snapshots/1" --out "$work/dl"
+cmp -s "$work/dl_train_000000.bin" "$work/d_train_000000.bin" && ok "the same ids" || not_ok "the same ids"
+# Shards and their index, too; a link that leads nowhere is named.
+is "in shards" "$PYTHON" - "$work/llama-hf/model.safetensors" "$work/cache" << 'PY'
+import json, os, struct, sys
+with open(sys.argv[1], "rb") as f:
+    n, = struct.unpack("<Q", f.read(8))
+    tensors, data = json.loads(f.read(n)), f.read()
+tensors.pop("__metadata__", None)
+names, cache, index = sorted(tensors), sys.argv[2], {"metadata": {}, "weight_map": {}}
+os.mkdir(cache + "/snapshots/2")
+def put(name, content):
+    with open(cache + "/blobs/" + name + "-2", "wb") as f: f.write(content)
+    os.symlink("../../blobs/" + name + "-2", cache + "/snapshots/2/" + name)
+for i, part in enumerate((names[:5], names[5:])):
+    header, body = {}, b""
+    for t in part:
+        begin, end = tensors[t]["data_offsets"]
+        header[t] = dict(tensors[t], data_offsets=[len(body), len(body) + end - begin])
+        body += data[begin:end]
+        index["weight_map"][t] = f"s{i}.safetensors"
+    text = json.dumps(header).encode()
+    put(f"s{i}.safetensors", struct.pack("<Q", len(text)) + text + body)
+put("model.safetensors.index.json", json.dumps(index).encode())
+put("config.json", open(os.path.dirname(sys.argv[1]) + "/config.json", "rb").read())
+PY
+is "import of linked shards" "$train_gpt" import "$work/cache/snapshots/2" --out "$work/linked2"
+[ "$("$train_gpt" verify "$work/linked2")" = "$("$train_gpt" verify "$work/llama-back")" ] && ok "the same state again" || not_ok "the same state again"
+rm "$work/cache/blobs/s1.safetensors-2"
+expect "a link that leads nowhere" 3 "s1.safetensors" "No such file" -- "$train_gpt" import "$work/cache/snapshots/2" --out "$work/no"
+
+# ---- imported into what is somebody else's
+before=$(cd "$work/gpt2" && find . -type f -exec md5sum {} + | sort)
+expect "import into a run" 2 "belongs to another run" "new directory" -- "$train_gpt" import "$work/llama-hf" --out "$work/gpt2"
+[ "$(cd "$work/gpt2" && find . -type f -exec md5sum {} + | sort)" = "$before" ] && ok "which stays as it was" || not_ok "which stays as it was"
+before=$(cd "$work/gpt2-back" && find . -type f -exec md5sum {} + | sort)
+expect "import into an import" 2 "has checkpoints" -- "$train_gpt" import "$work/llama-hf" --out "$work/gpt2-back"
+[ "$(cd "$work/gpt2-back" && find . -type f -exec md5sum {} + | sort)" = "$before" ] && ok "which stays, too" || not_ok "which stays, too"
 
 # ---- a large vocabulary, as Qwen's: its tokenizer, some MB of text, goes where the model goes
 "$PYTHON" - "$work/wide-tok.json" << 'PY'
@@ -317,4 +386,4 @@ sed -i 's/"F32"/"I32"/' "$work/bad/model.safetensors"
 expect "another dtype" 3 "unsupported dtype" "I32" -- "$train_gpt" import "$work/bad" --out "$work/no"
 rm -rf "$work/bad"; cp -r "$work/llama-hf" "$work/bad"; head -c 5000 "$work/llama-hf/model.safetensors" > "$work/bad/model.safetensors"
 expect "cut weights" 3 "model.safetensors" -- "$train_gpt" import "$work/bad" --out "$work/no"
-[ ! -e "$work/no/ckpt" ] && ok "nothing was written by what was refused" || not_ok "nothing was written by what was refused"
+[ ! -e "$work/no" ] && ok "nothing was written by what was refused" || not_ok "nothing was written by what was refused"

@@ -43,6 +43,8 @@ for from in hf back; do
     "$train_gpt" generate --model "$work/$from" --prompt "" --tokens 256 --temperature 0 > "$work/story" 2> "$work/err"
     cmp "$work/story" "$folder/expected_t0_n256.txt" && ok "$from tells the known story" || { cat "$work/err"; not_ok "$from tells the known story"; }
 done
+is "a folder that has only a tokenizer.model" "$train_gpt" tokenize "$work/text" --tokenizer "$work/hf" --out "$work/dh" --val-fraction 0.1
+cmp -s "$work/dh_train_000000.bin" "$work/d_train_000000.bin" && ok "gives the same ids" || not_ok "gives the same ids"
 expect "the file itself as a model" 0 '"val_loss"' -- "$train_gpt" eval --model "$folder/stories260K.bin" --data "$work/d_val_*.bin" --seq-len 31
 
 head -c 999 "$folder/stories260K.bin" > "$work/cut.bin"
