@@ -88,7 +88,7 @@ seq 1 60000 > "$work/numbers"
 is "a large tokenizer" "$gpt" train-bpe "$work/numbers" --vocab-size 4000 --out "$work/large.json"
 is "data of it" "$gpt" tokenize "$work/text.txt" --tokenizer "$work/large.json" --out "$work/l"
 run=(--model gpt2:d1 --data "$work/l_train_*.bin" --seq-len 16 --micro-batch 1 --steps 1 --out "$work/lo")
-planned=$("$gpt" plan "${run[@]}" | sed -n 's/^total one checkpoint on disk[^0-9]* \([0-9]*\) .*/\1/p')
+planned=$("$gpt" plan "${run[@]}" | sed -n 's/^total one checkpoint on disk[^0-9]* \([0-9,]*\) .*/\1/p' | tr -d ,)
 "$gpt" "${run[@]}" > "$work/log" 2>&1 || cat "$work/log"
 written=$(find "$work/lo/ckpt/step-0000000001" -type f -printf '%s\n' | awk '{ n += $1 } END { print n + 0 }')
 if [ "$written" -gt 1000000 ] && [ "$planned" -ge "$written" ] && [ $((planned - written)) -lt 200000 ]; then

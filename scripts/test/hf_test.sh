@@ -159,7 +159,7 @@ PY
 big=(--model "$work/qwen2.json" --data "$work/v_train_*.bin" --steps 1 --seq-len 31 --micro-batch 1)
 is "150k tokens: tokenize" "$train_gpt" tokenize "$work/text" --tokenizer "$work/wide-tok.json" --out "$work/v"
 is "150k tokens: train" "$train_gpt" "${big[@]}" --out "$work/v"
-planned=$("$train_gpt" plan "${big[@]}" | sed -n 's/^total one checkpoint[^0-9]* \([0-9]*\) .*/\1/p')
+planned=$("$train_gpt" plan "${big[@]}" | sed -n 's/^total one checkpoint[^0-9]* \([0-9,]*\) .*/\1/p' | tr -d ,)
 found=$(cat "$work"/v/ckpt/*/{shards/*,model.h5,manifest.json} | wc -c)
 [ "$found" -le "$planned" ] && [ "$planned" -le $((found + 200000)) ] && ok "150k tokens: no larger on disk than planned" ||
     not_ok "150k tokens: no larger on disk than planned: $found, $planned"
