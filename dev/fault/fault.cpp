@@ -168,6 +168,7 @@ static Verdict judge(FaultOp op, const std::string& path, const std::string& to 
     log_record({FaultOp::Call, site, fault_op_name(op), 0, ""});
 
     const FaultPlan& p = s.plan;
+    if (p.delay_ms) ::usleep(useconds_t(p.delay_ms) * 1000);
     if (s.calls == p.kill_at) {
         if (p.kill_torn && op == FaultOp::Write) return Verdict::Half;  // the caller kills
         ::kill(::getpid(), SIGKILL);
@@ -465,7 +466,7 @@ __attribute__((constructor)) static void arm_from_environment() {
     p.kill_at = number("FAULT_KILL_AT"), p.kill_torn = number("FAULT_KILL_TORN");
     p.fail_at = number("FAULT_FAIL_AT"), p.fail_errno = number("FAULT_FAIL_ERRNO");
     p.stays = number("FAULT_STAYS"), p.ignore = text("FAULT_IGNORE");
-    p.flip_at = number("FAULT_FLIP_AT");
+    p.flip_at = number("FAULT_FLIP_AT"), p.delay_ms = number("FAULT_DELAY_MS");
     if (std::getenv("FAULT_FREE_BYTES"))
         p.free_bytes = std::atoll(text("FAULT_FREE_BYTES").c_str());
     fault_arm(p);

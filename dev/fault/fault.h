@@ -46,6 +46,8 @@ struct FaultPlan {
     bool hide_flip = false;  // reads by this process do not see it (as if never read back)
 
     int64_t free_bytes = -1;  // what statvfs reports, if not negative
+
+    int delay_ms = 0;  // every call takes that much longer: a slow disk
 };
 
 // A logged call that succeeded and changed something, or Call or Mark.

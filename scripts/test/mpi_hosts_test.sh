@@ -38,6 +38,10 @@ done
 [ -z "$bad" ] && ok "one curve on 2 hosts x 2 ranks, ZeRO 0 to 3" || { echo "differs:$bad"; not_ok "one curve on two hosts"; }
 grep -q "ranks *4 on 2 hosts, 2 on east" "$work/out" && ok "the table says that there are two hosts" || { grep ranks "$work/out"; not_ok "the table says that there are two hosts"; }
 
+# ---- saved behind the training: a second communicator of MPI, in a second thread
+. scripts/test/saved_behind.sh
+saved_behind "--async-save on two hosts" 4 5 "${hosts[@]}" -- "${toy[@]}" --val-every 0 --zero 2
+
 # ---- failures: shared memory tells the ranks of a host, the launcher those of the other
 west() { echo 'if [ $PRETENDED_HOST = west ]; then exec "$@" '"$1"'; fi; exec "$@"'; }
 run=("$train_gpt" "${toy[@]}" --out "$work/no")

@@ -91,7 +91,7 @@ run_layout 2,2 "$work/planned" --save-every 0 --bucket-mb 0.007
 [ -n "$(memory_of "$work/plan")" ] && [ "$(memory_of "$work/plan")" = "$(memory_of "$work/out")" ] && ok "memory as planned: $(memory_of "$work/plan")" \
     || { cat "$work/plan" "$work/out"; not_ok "memory as planned"; }
 
-# ---- saved behind the training: the same files; a failure on one rank is everybody's
+# ---- saved behind the training: the same files
 same=""
 for layout in 3,0 4,3; do
     run_layout $layout "$work/behind" --save-every 10 --async-save
@@ -103,13 +103,8 @@ for layout in 3,0 4,3; do
     rm -rf "$work/behind" "$work/at-once"
 done
 [ -z "$same" ] && ok "--async-save on several ranks: the same bytes" || { echo "differs:$same"; not_ok "--async-save on several ranks: the same bytes"; }
-fault=$(cd "$(dirname "$train_gpt")" && pwd)/fault/libfault.so there=$(cd "$work" && pwd -P)/torn
-if [ -e "$fault" ]; then
-    expect "--async-save that fails on one rank" 0 "NOT SAVED: rank 1: " "training goes on" "step 20/20" -- launch 3 bash -c '
-        [ $OMPI_COMM_WORLD_RANK = 1 ] && export FAULT_DIR=$0 FAULT_FAIL_AT=4 FAULT_FAIL_ERRNO=28 LD_PRELOAD=$1; shift; exec "$@"' \
-        "$there" "$fault" "$train_gpt" "${toy[@]}" --out "$there" --save-every 10 --async-save
-    [ "$(state "$there")" = "$final" ] && ok "and the next save is good" || not_ok "and the next save is good"
-fi
+. scripts/test/saved_behind.sh
+saved_behind "--async-save on a slow disk" 3 4 -- "${toy[@]}" --val-every 0 --zero 1
 
 # ---- validation is dealt out: more ranks than batches, an uneven rest, ZeRO-3 that fetches ahead
 bad=""

@@ -50,6 +50,11 @@ CUSIM_STREAM=rand:3 curve "one curve with streams out of order" "${deep:+$all}${
 
 is "the table names NCCL and how GPUs reach each other" grep -q "NCCL 2.*GPU 0 to others of this host" "$work/out"
 
+# ---- saved behind the training: the copy in host memory is that of its step
+. scripts/test/saved_behind.sh
+saved_behind "--async-save on a GPU" 1 3 -- "${toy[@]}" --val-every 0
+saved_behind "--async-save on two GPUs, in bf16" 2 3 -- "${toy[@]}" --val-every 0 --zero 3 --dtype bf16 --rounding stochastic
+
 # ---- fast mode, and 16 bits on the way
 expect "fast mode in 16 bits" 0 -- launch 2 "$train_gpt" "${toy[@]}" --zero 1 --reduction fast --wire fp16 --out "$work/fp16"
 launch 2 "$train_gpt" "${toy[@]}" --reduction fast --wire fp16 --out "$work/fp16-0" > "$work/out" 2> "$work/err" || cat "$work/err"
