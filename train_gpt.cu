@@ -12,6 +12,7 @@
 //   llmc/train/run_state.h   what a step may do to the weights
 #include "llmc/parallel/selftest.h"
 #include "llmc/parallel/watchdog.h"
+#include "llmc/train/alike.h"
 #include "llmc/train/commands.h"
 #include "llmc/train/device.h"
 #include "llmc/train/run.h"
@@ -101,6 +102,7 @@ int main(int argc, char** argv) {
         Options opt = options_parse(argc, argv);
         if (opt.answered) return Exit::Done;
         device_setup(opt, world);
+        check_started_alike(opt, world);
         const std::unique_ptr<Watchdog> watchdog = command_watchdog(opt, world);
         switch (opt.command) {
             case Command::Train:

@@ -24,7 +24,14 @@ std::string nearest_name(const std::string& wrong, const std::vector<std::string
     return best;
 }
 
+std::string did_you_mean(const std::string& wrong, const std::vector<std::string>& names,
+                         const std::string& before, const std::string& after,
+                         const std::string& rest) {
+    const std::string name = nearest_name(wrong, names);
+    if (name.empty()) return rest;
+    return "did you mean " + before + name + after + "?" + (rest.empty() ? "" : " " + rest);
+}
+
 std::string did_you_mean(const std::string& wrong, const std::vector<std::string>& names) {
-    const std::string near = nearest_name(wrong, names);
-    return near.empty() ? "" : "did you mean '" + near + "'?";
+    return did_you_mean(wrong, names, "'", "'");
 }

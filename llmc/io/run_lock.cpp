@@ -5,22 +5,26 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "llmc/core/check.h"
 #include "llmc/io/checkpoint_agree.h"
 
 using nlohmann::json;
 
-static constexpr int64_t OWNER_LIMIT = 64 << 10;
+static constexpr int64_t kOwnerLimit = 64 << 10;
+static constexpr int kSeenTries = 30;                             // of 0.1 s each
+static constexpr auto kReplace = json::error_handler_t::replace;  // of what is no UTF-8
 
 // The owner of a directory, or null if there is no owner.json that one of our runs wrote.
 static json read_owner(const std::string& out) {
     if (!path_exists(out + "/owner.json")) return nullptr;
     const json j =
-        json::parse(file_read_in(dir_open(out), "owner.json", OWNER_LIMIT), nullptr, false);
+        json::parse(file_read_in(dir_open(out), "owner.json", kOwnerLimit), nullptr, false);
     const bool ours = j.is_object() && j.value("program", json()) == "train_gpt" &&
                       j.contains("run_id") && j["run_id"].is_string();
     return ours ? j : json(nullptr);
@@ -76,10 +80,28 @@ static void refuse_foreign(const std::string& out) {
               "an empty or new directory, or one with an owner.json of train_gpt");
 }
 
+// A rank writes its own file of each checkpoint: it must see the directory that rank 0 has taken,
+// and may write there. A network file system may show it a moment later.
+static void check_seen(const std::string& out, const json& owner) {
+    json found;
+    for (int tries = 0; found != owner && tries < kSeenTries; tries++) {
+        if (tries) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        found = path_exists(out) ? read_owner(out) : nullptr;
+    }
+    CHECK(found == owner, Exit::Usage,
+          str("--out ", out, " is another directory here than on rank 0"),
+          found.is_null() ? "no owner.json of train_gpt" : found.dump(), owner.dump(),
+          "all ranks need the same file system under --out");
+    CHECK(::access(out.c_str(), R_OK | W_OK | X_OK) == 0, Exit::Usage,
+          str("--out ", out, " cannot be used"), std::strerror(errno),
+          "a directory that can be written, on every rank");
+}
+
 RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) {
-    const auto error = agree_on_root(comm, [&] {
+    json owner;
+    auto error = agree_on_root(comm, [&] {
         try {
-            json owner = path_exists(out) ? read_owner(out) : nullptr;
+            owner = path_exists(out) ? read_owner(out) : nullptr;
             if (owner.is_null()) make_dirs(std::filesystem::path(out).lexically_normal());
             if (owner.is_null()) refuse_foreign(out);
             lock_ = take_lock(out);
@@ -89,8 +111,7 @@ RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) 
                      {"run_id", run_id},
                      {"host", host_name()},
                      {"pid", ::getpid()}};
-            file_replace(out + "/owner.json",
-                         owner.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+            file_replace(out + "/owner.json", owner.dump(-1, ' ', false, kReplace) + "\n");
             sync_dir(out);
         } catch (const Error& e) {
             if (e.code == Exit::Usage) throw;
@@ -99,6 +120,11 @@ RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) 
         }
     });
     if (error) throw *error;
+    if (comm.size() > 1) {
+        owner = json::parse(broadcast_text(comm, owner.dump(-1, ' ', false, kReplace)));
+        error = agree(comm, [&] { check_seen(out, owner); });
+        if (error) throw *error;
+    }
     int32_t ours = was_ours_;
     comm.broadcast(&ours, 1, 0, "whose folder --out is");
     was_ours_ = ours;

@@ -1,7 +1,6 @@
 // llmc/io/run_lock.h: one run at a time in an --out directory, and only in one of ours.
 //
-//     OUT/.lock        an fcntl lock on it is held while the run lives; the system drops it with
-//     the
+//     OUT/.lock        an fcntl lock on it is held while the run lives; the system drops it with the
 //                      process, so that a lock left by a crash does not block
 //     OUT/owner.json   {"program":"train_gpt","run_id":..,"host":..,"pid":..}: marks OUT as ours,
 //                      and names the holder to a second run
@@ -18,7 +17,8 @@ class RunLock {
   public:
     // Creates OUT if it is missing and takes it for this run. Collective: rank 0 does it, all ranks
     // throw the same Error, Exit::Usage, if OUT is in use by another run, holds files but no
-    // owner.json of ours, or cannot be written.
+    // owner.json of ours, or cannot be written; nor is it good if a rank cannot write to the
+    // directory that rank 0 has taken, or sees another one under that name.
     RunLock(const std::string& out_dir, const std::string& run_id, Comm& comm);
 
     // Whether OUT already belonged to a run: a resume is possible.

@@ -132,3 +132,26 @@ TEST(run_lock, all_ranks_hear_the_same) {
         comm.barrier();
     }));
 }
+
+// Ranks whose --out is a name on disks of their own: nobody could read the checkpoint afterwards.
+TEST(run_lock, every_rank_sees_the_directory_that_rank_0_has_taken) {
+    ScratchDir scratch;
+    for (const char* dir : {"/0", "/2"}) fs::create_directory(scratch.path + dir);
+    fs::create_directory(scratch.path + "/2/ours");
+    const std::string before = R"({"program":"train_gpt","run_id":"x"})";
+    std::ofstream(scratch.path + "/2/ours/owner.json") << before;
+    EXPECT_TRUE(on_ranks(3, [&](Comm& comm) {
+        ASSERT_EQ(::chdir(str(scratch.path, "/", comm.rank() == 2 ? 2 : 0).c_str()), 0);
+        try {
+            RunLock lock("ours", "run-a", comm);
+            ADD_FAILURE() << "taken";
+        } catch (const Error& e) {
+            EXPECT_EQ(e.code, Exit::Usage);
+            EXPECT_TRUE(contains(e.what(), "rank 2: --out ours is another directory")) << e.what();
+            EXPECT_TRUE(contains(e.what(), "run-a")) << e.what();
+        }
+    }));
+    std::string after;
+    std::getline(std::ifstream(scratch.path + "/2/ours/owner.json"), after);
+    EXPECT_EQ(after, before);
+}

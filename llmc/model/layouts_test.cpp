@@ -34,6 +34,7 @@ struct Layout {
     bool overlap = true;
     Recompute recompute = Recompute::None;
     Reduction reduction = Reduction::Canonical;
+    Wire wire = Wire::Fp32;
     bool tied = true;
     int steps = kSteps;
     int model = -1;  // of tiny_models(); -1: the toy
@@ -42,8 +43,8 @@ struct Layout {
     }
     std::string text() const {
         return str("ranks ", ranks, ", zero ", zero, ", bucket ", bucket, ", overlap ", overlap,
-                   ", recompute ", int(recompute), ", reduction ", int(reduction), ", tied ", tied,
-                   ", model ", model);
+                   ", recompute ", int(recompute), ", reduction ", int(reduction), ", wire ",
+                   int(wire), ", tied ", tied, ", model ", model);
     }
 };
 
@@ -59,7 +60,7 @@ struct Outcome {
 ShardsConfig shards_config(const Layout& l) {
     ShardsConfig c;
     c.zero = l.zero, c.reduction = l.reduction, c.micro_batches = kMicroBatches;
-    c.bucket_bytes = l.bucket, c.overlap = l.overlap;
+    c.bucket_bytes = l.bucket, c.overlap = l.overlap, c.wire = l.wire;
     return c;
 }
 
@@ -278,48 +279,68 @@ TEST(layouts, a_rank_sends_what_the_formulas_say) {
     }
 }
 
+// A step to which one rank, or all, add `bad`, then a sound one: the first updates nothing
+// anywhere.
+void skips_what_cannot_be_added(const Layout& l, float bad, bool everywhere) {
+    const std::string what = str(l.text(), ", adding ", bad);
+    EXPECT_TRUE(on_ranks(l.ranks, [&](Comm& comm) {
+        Memory<CpuStream> memory{CpuStream{}};
+        Shards<float, CpuStream> shards(param_layout(toy_config()), shards_config(l), comm, memory);
+        auto* loss = memory.get<FixedSum>("test", "loss", 1);
+        for (const TensorSlice& s : shards.master_slices())
+            param_init(s.data, *s.tensor, s.first, s.count, 1);
+        shards.state_from_host(0);
+        const auto hash = [&] {
+            TensorHash h;
+            for (const auto& slices :
+                 {shards.master_slices(), shards.moment_m_slices(), shards.moment_v_slices()})
+                for (const TensorSlice& s : slices)
+                    h.add(tensor_hash(s.data, size_t(s.count), uint64_t(s.first)));
+            int64_t sum = int64_t(h.a ^ h.b);  // over ranks: some hold nothing but padding
+            comm.all_reduce(&sum, 1);
+            return sum;
+        };
+        const int64_t before = hash();
+        for (int step = 0; step < 2; step++) {
+            for (int m = 0; m < kMicroBatches / l.ranks; m++)
+                for (int b = shards.layout().head(); b >= 0; b--) {
+                    float* g = shards.grads_acquire(b);
+                    g[0] += 0.01f;
+                    if (step == 0 && b == 1 && m == 1 && (everywhere || comm.rank() == 1))
+                        g[3] += bad;
+                    shards.grads_release(b);
+                }
+            shards.reduce();
+            shards.clip(1, loss);
+            shards.step({1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 1});
+            shards.gather();
+            if (step == 0) {
+                EXPECT_TRUE(std::isnan(shards.norm())) << what;
+                EXPECT_EQ(hash(), before) << what;
+            } else {
+                EXPECT_GT(shards.norm(), 0) << what;
+                EXPECT_NE(hash(), before) << what;
+            }
+        }
+    }));
+}
+
 // One rank's gradient element is no number, or no fixed point could hold it, or each rank's part is
 // in range but their sum would not be: no rank updates anything.
 TEST(layouts, what_one_rank_cannot_add_is_skipped_by_all) {
     for (int zero : {0, 1, 2, 3})
-        for (const float bad : {std::nanf(""), HUGE_VALF, 1e30f, 1e5f}) {
-            const bool everywhere = bad == 1e5f;  // eight times 1e5 exceeds 2^19
-            const Layout l{8, zero, 1024.};
-            EXPECT_TRUE(on_ranks(l.ranks, [&](Comm& comm) {
-                Memory<CpuStream> memory{CpuStream{}};
-                Shards<float, CpuStream> shards(param_layout(toy_config()), shards_config(l), comm,
-                                                memory);
-                auto* loss = memory.get<FixedSum>("test", "loss", 1);
-                for (const TensorSlice& s : shards.master_slices())
-                    param_init(s.data, *s.tensor, s.first, s.count, 1);
-                shards.state_from_host(0);
-                const auto hash = [&] {
-                    TensorHash h;
-                    for (const TensorSlice& s : shards.master_slices())
-                        h.add(tensor_hash(s.data, size_t(s.count), uint64_t(s.first)));
-                    return h;
-                };
-                const TensorHash before = hash();
-                for (int step = 0; step < 2; step++) {  // the second one is sound
-                    for (int m = 0; m < kMicroBatches / l.ranks; m++)
-                        for (int b = shards.layout().head(); b >= 0; b--) {
-                            float* g = shards.grads_acquire(b);
-                            g[0] += 0.01f;
-                            if (step == 0 && b == 1 && m == 1 && (everywhere || comm.rank() == 1))
-                                g[3] += bad;
-                            shards.grads_release(b);
-                        }
-                    shards.reduce();
-                    shards.clip(1, loss);
-                    shards.step({1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 1});
-                    shards.gather();
-                    if (step == 0) {
-                        EXPECT_TRUE(std::isnan(shards.norm())) << l.text() << ", " << bad;
-                        EXPECT_EQ(hash(), before) << l.text() << ", " << bad;
-                    } else {
-                        EXPECT_GT(shards.norm(), 0) << l.text() << ", " << bad;
-                    }
-                }
-            }));
-        }
+        for (const float bad : {std::nanf(""), HUGE_VALF, 1e30f, 1e5f})
+            // Eight times 1e5 exceeds 2^19.
+            skips_what_cannot_be_added({8, zero, 1024.}, bad, bad == 1e5f);
+}
+
+// The same where sums are floats, whatever they travel as.
+TEST(layouts, what_is_not_finite_on_one_rank_is_skipped_by_all_in_fast_mode) {
+    for (int zero : {0, 1, 2, 3})
+        for (const Wire wire : {Wire::Fp32, Wire::Bf16, Wire::Fp16})
+            for (const float bad : {std::nanf(""), HUGE_VALF}) {
+                Layout l{3, zero, 1024.};
+                l.reduction = Reduction::Fast, l.wire = wire;
+                skips_what_cannot_be_added(l, bad, false);
+            }
 }

@@ -19,6 +19,7 @@
 #include "llmc/io/checkpoint_names.h"
 #include "llmc/io/llmc_model.h"
 #include "llmc/io/run_lock.h"
+#include "llmc/train/alike.h"
 #include "llmc/train/device.h"
 #include "llmc/train/eval_task.h"
 #include "llmc/train/evaluate.h"
@@ -113,6 +114,7 @@ static Exit eval_with(const Options& opt, World& world) {
     const int T = opt.seq_len > 0 ? opt.seq_len : std::min(model.cfg.max_T, kSeqLen);
     check_seq_len(model.cfg, T);
     const TokenFiles data = TokenFiles::open(opt.data, model.cfg.V);
+    check_alike(alike_lines(data), world);
     CHECK(data.samples(T) > 0, Exit::Usage, "the data is shorter than one sample",
           counted(data.tokens(), "token"), str("at least ", T + 1, " in one shard"));
     auto gpt = gpt_create<Elem>(model.cfg, opt.micro_batch, T, Recompute::Block, true, memory);

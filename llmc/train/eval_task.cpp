@@ -7,7 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "llmc/core/hash.h"
 #include "llmc/io/text_file.h"
+#include "llmc/train/alike.h"
 #include "llmc/train/device.h"
 #include "llmc/train/options_table.h"
 #include "llmc/train/progress.h"
@@ -226,6 +228,20 @@ static void report(const Options& opt, int64_t step, const std::string& file,
         std::fprintf(stderr, "  %-10s  %s\n", name.c_str(), text.c_str());
 }
 
+// What was read of each file.
+static std::string question_lines(const std::vector<std::string>& files,
+                                  const std::vector<EvalRows>& sets) {
+    std::string lines;
+    for (size_t i = 0; i < files.size(); i++) {
+        Digest digest;
+        for (const EvalRow& row : sets[i].rows)
+            digest.update(row.tokens.data(), row.tokens.size() * sizeof(row.tokens[0]));
+        digest.update(sets[i].gold.data(), sets[i].gold.size() * sizeof(int));
+        lines += str("\n", files[i], " = ", sets[i].questions(), " questions, ", digest.hex());
+    }
+    return lines;
+}
+
 template <class Elem, class Stream>
 static Exit task_with(const Options& opt, World& world) {
     const StreamOwner<Stream> stream;
@@ -244,6 +260,7 @@ static Exit task_with(const Options& opt, World& world) {
         shots.push_back(reader.shots());
         for (const EvalRow& row : sets.back().rows) longest = std::max(longest, row.tokens.size());
     }
+    check_alike(question_lines(opt.file, sets), world);
     auto gpt = gpt_create<Elem>(model.cfg, opt.micro_batch, int(longest) - 1, Recompute::Block,
                                 true, memory);
     const int64_t step = model.checkpoint.manifest.meta.step;

@@ -85,9 +85,9 @@ requires std::is_enum_v<Enum> OptionRow row(const char* name, Enum Options::*fie
     OptionRow r{name, list, group, commands, help, fallback};
     r.set = [=](Options& opt, const std::string& where, const std::vector<std::string>& texts) {
         const auto found = std::find(choices.begin(), choices.end(), texts.back());
-        const std::string near = nearest_name(texts.back(), choices);
         CHECK(found != choices.end(), Exit::Usage, "bad value for " + where,
-              "'" + texts.back() + "'", list, near.empty() ? "" : where + " " + near);
+              "'" + texts.back() + "'", list,
+              did_you_mean(texts.back(), choices, where + " "));
         opt.*field = Enum(found - choices.begin());
     };
     r.get = [=](const Options& opt) { return choices[size_t(opt.*field)]; };
@@ -192,7 +192,7 @@ std::vector<OptionRow> rows() {
     row("wire", &O::wire, {"fp32", "bf16", "fp16"}, kLayout, Run, "gradients as they are sent, with --reduction fast; 16 bits are half the bytes, added up in fp32"),
     row("tp", &O::tp, only_one("tensor parallelism"), kLayout, Run, "ranks that share each matrix"),
     row("pp", &O::pp, only_one("pipeline parallelism"), kLayout, Run, "ranks that share the layers"),
-    row("ranks", &O::ranks, at_least(1), kLayout, Plan, "data-parallel ranks to plan for"),
+    row("ranks", &O::ranks, between(1, 99999), kLayout, Plan, "data-parallel ranks to plan for"),
 
     row("start-limit", &O::start_limit, above(0), kLayout, Run, "seconds without progress before the first step that count as a hang: exit code 6"),
     row("step-limit", &O::step_limit, above(0), kLayout, Run, "the same within a step, a validation or a sample; a layer done is progress"),

@@ -32,9 +32,8 @@ std::vector<std::string> option_names(Command c) {
 // Why `name` is not an option of this command, and what the reader may have meant.
 [[noreturn]] void unknown_option(Command c, const std::string& what, const std::string& name,
                                  const std::string& dashes) {
-    const std::string near = nearest_name(name, option_names(c));
-    std::string hint = str(near.empty() ? "" : str("did you mean ", dashes, near, "? "),
-                           "`train_gpt ", command_name(c), " --help` lists all");
+    std::string hint = did_you_mean(name, option_names(c), dashes, "",
+                                    str("`train_gpt ", command_name(c), " --help` lists all"));
     for (const CommandRow& other : command_table())
         for (const OptionRow& row : option_table())
             if (row.name == name && row.belongs_to(other.command))
@@ -77,10 +76,9 @@ Command command_take(std::vector<std::string>& args) {
         }
         names.push_back(row.name);
     }
-    const std::string near = nearest_name(args[0], names);
     fail(Exit::Usage, "unknown command", "'" + args[0] + "'", CLI::detail::join(names, ", "),
-         str(near.empty() ? "" : "did you mean " + near + "? ",
-             "a value belongs behind its option, as in --data 'shards_*.bin'"));
+         did_you_mean(args[0], names, "", "",
+                      "a value belongs behind its option, as in --data 'shards_*.bin'"));
 }
 
 // CLI11's own complaints, in our form.

@@ -180,6 +180,8 @@ TEST(options, unknown_names_are_refused_with_the_nearest) {
     EXPECT_TRUE(has(refusal({"--data", "x", "--micro_batch=5"}), "did you mean --micro-batch?"));
     EXPECT_TRUE(has(refusal({"--data", "x", "--temperature", "1"}), "`train_gpt generate`"));
     EXPECT_TRUE(has(refusal({"--data", "x", "--zzzzzzzzz", "1"}), "--help"));
+    EXPECT_FALSE(has(refusal({"--data", "x", "--zzzzzzzzz", "1"}), "did you mean"));
+    EXPECT_FALSE(has(refusal({"zzzzzzzzz"}), "did you mean"));
     EXPECT_TRUE(has(refusal({"tokenise", "x"}), "did you mean tokenize?"));
     EXPECT_TRUE(has(refusal({"--data", "x", "--schedule", "cosin"}), "--schedule cosine"));
     // Where nothing is near, nothing is suggested.

@@ -5,26 +5,22 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
 #include "llmc/core/plural.h"
-#include "llmc/io/checkpoint_agree.h"
 #include "llmc/parallel/timeline.h"
+#include "llmc/train/alike.h"
 #include "llmc/train/batch.h"
 #include "llmc/train/device.h"
 #include "llmc/train/evaluate.h"
 #include "llmc/train/generate.h"
-#include "llmc/train/options_table.h"
 #include "llmc/train/planner.h"
 #include "llmc/train/progress.h"
 #include "llmc/train/saves.h"
 #include "llmc/train/signals.h"
-#include "llmc/train/version.h"
 
 static bool is_directory(const std::string& path) {
     struct stat info {};
@@ -127,40 +123,21 @@ static void find_start(Run& run, NamedModel model, World& world) {
     }
 }
 
-static std::string file_digest(const char* path) {
-    std::ifstream file(path, std::ios::binary);
-    Digest digest;
-    std::vector<char> piece(1 << 20);
-    while (file.read(piece.data(), std::streamsize(piece.size())), file.gcount() > 0)
-        digest.update(piece.data(), size_t(file.gcount()));
-    return digest.hex();
-}
-
-// Every rank must have been started alike: the same options, program and data. Where they are not,
-// all ranks name the first difference.
-static void check_alike(const Run& run, World& world) {
-    std::string mine = "program = " + version_text();
-    std::replace(mine.begin(), mine.end(), '\n', ' ');
-    mine += ", digest " + file_digest("/proc/self/exe");
-    for (const OptionRow& row : option_table())
-        if (row.belongs_to(Command::Train) && row.name != "threads")
-            mine += str("\n--", row.name, " = ", row.get(run.opt));
-    std::vector<const TokenFiles*> data = {&run.train};
-    if (run.val) data.push_back(&*run.val);
-    for (const TokenFiles* files : data)
-        for (const TokenShard& s : files->shards())
-            mine += str("\n", s.path(), " = ", s.tokens(), " tokens, ", s.fingerprint());
-    const std::vector<std::string> all = gather_text(*world.dp, mine);
-    for (size_t r = 1; r < all.size(); r++) {
-        std::istringstream root(all[0]), other(all[r]);
-        for (std::string a, b; all[r] != all[0];) {
-            if (!std::getline(root, a)) a = "nothing more";
-            if (!std::getline(other, b)) b = "nothing more";
-            CHECK(a == b, Exit::Usage,
-                  str("rank ", r, " was started with something else than rank 0"), b, a,
-                  "the same program, options and files on every rank");
-        }
+// What was made of files: the model, the tokenizer, the data.
+static void check_files_alike(const Run& run, const NamedModel& model, World& world) {
+    std::string mine;
+    const nlohmann::json config = model_config_to_json(run.cfg);
+    for (const auto& [field, value] : config.items())
+        mine += str("\nthe model's ", field, " = ", value.dump());
+    if (model.file) mine += alike_line(run.opt.model, *model.file);
+    if (run.tokenizer) {
+        const std::string tokenizer = run.tokenizer->json();
+        mine += str("\ntokenizer = ", run.tokenizer->name(), ", ",
+                    digest_bytes(tokenizer.data(), tokenizer.size()));
     }
+    mine += alike_lines(run.train);
+    if (run.val) mine += alike_lines(*run.val);
+    check_alike(mine, world);
 }
 
 Run run_open(const Options& opt, World& world) {
@@ -189,7 +166,7 @@ Run run_open(const Options& opt, World& world) {
               str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
     }
 
-    check_alike(run, world);
+    check_files_alike(run, model, world);
     run.id = fresh_run_id();
     run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp);
     run.saves.keep = opt.keep;

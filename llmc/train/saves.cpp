@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/train/alike.h"
 
 static void pieces_add(std::vector<TensorPiece>& pieces, const char* group,
                        const std::vector<TensorSlice>& slices) {
@@ -97,6 +98,7 @@ LoadedModel<Elem, Stream> model_load(const std::string& path, World& world,
     LoadedModel<Elem, Stream> m;
     if (model_file_is(path)) {
         const ModelFile file = model_file_open(path);
+        check_alike(alike_line(path, file), world);
         m.cfg = file.cfg;
         m.checkpoint.path = path;
         m.checkpoint.manifest.meta.train = nlohmann::json::object();

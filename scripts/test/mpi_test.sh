@@ -104,7 +104,7 @@ for layout in 3,0 4,3; do
 done
 [ -z "$same" ] && ok "--async-save on several ranks: the same bytes" || { echo "differs:$same"; not_ok "--async-save on several ranks: the same bytes"; }
 . scripts/test/saved_behind.sh
-saved_behind "--async-save on a slow disk" 3 4 -- "${toy[@]}" --val-every 0 --zero 1
+saved_behind "--async-save on a slow disk" 3 6 -- "${toy[@]}" --val-every 0 --zero 1
 
 # ---- validation is dealt out: more ranks than batches, an uneven rest, ZeRO-3 that fetches ahead
 bad=""
@@ -178,6 +178,32 @@ expect "ranks with different files" 2 "rank 1 was started with something else" "
 cp "$train_gpt" "$work/another"; echo >> "$work/another"
 expect "ranks with different programs" 2 "rank 1 was started with something else" "digest" -- \
     launch 3 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then shift; exec "$0" "$@"; fi; exec "$@"' "$work/another" "${run[@]}"
+expect "ranks with different commands" 2 "rank 1 was started with something else" "found command = plan" "expected command = train" -- \
+    launch 3 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$0" plan; fi; exec "$@"' "$train_gpt" "${run[@]}"
+# Each rank in a folder of its own, with files that only look alike: a config, a model, questions.
+local_files() {  # NAME FRAGMENT COMMAND...
+    local name=$1 fragment=$2; shift 2
+    expect "ranks with another $name under the same name" 2 "rank 1 was started with something else" "$fragment" -- \
+        launch 2 bash -c 'cd "$0/local$OMPI_COMM_WORLD_RANK" && exec "$@"' "$work" "$(realpath "$train_gpt")" "$@"
+}
+mkdir "$work/local0" "$work/local1"
+cp "$work/toy.json" "$work/local0"
+sed 's/"n_inner": 23/"n_inner": 24/' "$work/toy.json" > "$work/local1/toy.json"
+for rank in 0 1; do
+    "$train_gpt" --model gpt2:d1 --vocab-size 257 --data "$work/d_train_*.bin" --seq-len 8 --micro-batch 1 --steps 1 --seed $rank --out "$work/seed$rank" > "$work/out" 2>&1
+    "$train_gpt" export "$work/seed$rank" --format llmc --out "$work/local$rank/model.bin"
+    echo "{\"text\": \"one two thre$rank\"}" > "$work/local$rank/lambada.jsonl"
+done
+other=("${toy[@]}" --out "$work/no") other[1]=toy.json
+local_files config "the model's n_inner = 24" "${other[@]}"
+local_files model "model.bin = weights" eval --model model.bin --data "$work/d_val_*.bin" --seq-len 31
+local_files "test set" "lambada.jsonl = 1 questions" eval --model "$work/one" --task lambada --file lambada.jsonl
+
+# The number of threads may differ, and does not matter to the bits.
+launch 3 bash -c 'OMP_NUM_THREADS=$((9 - OMPI_COMM_WORLD_RANK)) exec "$@" --threads $((OMPI_COMM_WORLD_RANK + 1))' \
+    _ "$train_gpt" "${toy[@]}" --out "$work/threads" --save-every 0 > "$work/out" 2>&1
+[ "$(state "$work/threads")" = "$final" ] && ok "ranks with different numbers of threads: the same bits" || { tail -n 3 "$work/out"; not_ok "ranks with different numbers of threads"; }
+
 head -c $((1024 + 2 * (2 * 31 + 1))) "$work/small.bin" | python3 -c 'import struct, sys; b = sys.stdin.buffer.read(); sys.stdout.buffer.write(struct.pack("<3i", 20240520, 1, 63) + b[12:])' > "$work/two.bin"
 two=("${run[@]}") two[4]=$work/two.bin
 codes 3 "${two[@]}" > "$work/out" 2> "$work/err"
@@ -189,7 +215,7 @@ for who in 0 1; do
     cp -r "$work/one" "$work/disk$who/out"
     codes 2 bash -c 'cd "$0/disk$OMPI_COMM_WORLD_RANK" && exec "$@"' "$work" "$(realpath "$train_gpt")" "${toy[@]}" --out out > "$work/out" 2> "$work/err"
     same_codes "a checkpoint that rank $who alone sees" 2 2
-    grep -qE "rank 1: .*(is not visible here|holds other checkpoints here than on rank 0)" "$work/err" && [ "$(grep -c 'error:' "$work/err")" = 1 ] \
+    grep -q "rank 1: --out out is another directory here than on rank 0" "$work/err" && [ "$(grep -c 'error:' "$work/err")" = 1 ] \
         && [ "$(state "$work/disk$who/out")" = "$final" ] && ok "in one message, and it is left alone" || { cat "$work/err"; not_ok "in one message, and it is left alone"; }
     rm -rf "$work/disk0" "$work/disk1"
 done

@@ -7,7 +7,7 @@ fault_library() { echo "$(cd "${BUILD:-build}" && pwd)/fault/libfault.so"; }
 
 # saved_behind NAME RANKS STEPS [OPTION OF MPIRUN...] -- OPTIONS...: whatever training did meanwhile, each save
 # holds the state of its step, and a run that goes on from the first one ends like the others. Then a save
-# fails on the last rank: all know, training goes on, and the next save is good.
+# fails on the last rank, in the middle of its file: all know, training goes on, and the next save is good.
 saved_behind() {
     local name=$1 ranks=$2 steps=$3 hosts=() bad="" step path fault there; shift 3
     while [ "$1" != -- ]; do hosts+=("$1"); shift; done
@@ -34,7 +34,7 @@ saved_behind() {
 
     [ "$ranks" = 1 ] && return
     expect "$name: a save that fails on one rank" 0 "NOT SAVED: rank $((ranks - 1)): " "training goes on" "step $steps/$steps" -- \
-        "${start[@]}" bash -c '[ $OMPI_COMM_WORLD_RANK = $0 ] && export FAULT_DIR=$1 FAULT_FAIL_AT=4 FAULT_FAIL_ERRNO=28 LD_PRELOAD=$2
+        "${start[@]}" bash -c '[ $OMPI_COMM_WORLD_RANK = $0 ] && export FAULT_DIR=$1 FAULT_FAIL_AT=15 FAULT_FAIL_ERRNO=28 LD_PRELOAD=$2
             exec "${@:3}"' $((ranks - 1)) "$there-torn" "$fault" "$train_gpt" "${options[@]}" --async-save --out "$there-torn"
     path=ckpt/step-$(printf %010d "$steps")
     [ "$(state "$there-torn/$path")" = "$(state "$work/at-once")" ] && [ ! -e "$there-torn/ckpt/step-0000000001" ] &&
