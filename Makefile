@@ -138,8 +138,9 @@ quickstart:            ## from nothing to a trained GPT, samples and a loss curv
 	@BUILD=$(BUILD) scripts/quickstart.sh
 bench: $(BUILD)/bench  ## tokens/s and where the time goes, beside the machine's own SGEMM peak
 	$(BUILD)/bench
+FORMAT ?= clang-format -i
 format:                ## clang-format over our sources
-	clang-format -i $(wildcard *.cu llmc/*/*.h llmc/*/*.cpp llmc/*/*.cu llmc/*/*.cuh dev/*/*.h dev/*/*.cpp)
+	$(FORMAT) $(wildcard $(foreach dir,. llmc/* dev/* dev/*/* dev/*/*/*,$(addprefix $(dir)/*.,h cpp cu cuh)))
 clean:                 ## remove what was built
 	rm -rf $(BUILD) train_gpt test_gpt
 help:                  ## this list

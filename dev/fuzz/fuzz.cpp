@@ -43,8 +43,7 @@ namespace {
 // A folder of this process, in memory where that is possible. The same few files are written anew
 // for every input.
 struct Folder {
-    std::string path =
-        access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
+    std::string path = access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
     Folder() {
         if (!mkdtemp(path.data())) std::abort();
     }

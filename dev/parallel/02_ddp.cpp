@@ -1,5 +1,5 @@
-// dev/parallel/02_ddp.cpp: data parallel. Every rank has all parameters and works on its share of the
-// samples; the gradients are added over ranks, and all ranks make the same step.
+// dev/parallel/02_ddp.cpp: data parallel. Every rank has all parameters and works on its share of
+// the samples; the gradients are added over ranks, and all ranks make the same step.
 #include <mpi.h>
 
 #include "toy.h"

@@ -1,5 +1,6 @@
-// dev/parallel/03_zero1.cpp: ZeRO-1. A rank holds the moments of its slice alone. An all-reduce is a
-// reduce-scatter and an all-gather; the update now stands between the two, so no byte more travels.
+// dev/parallel/03_zero1.cpp: ZeRO-1. A rank holds the moments of its slice alone. An all-reduce is
+// a reduce-scatter and an all-gather; the update now stands between the two, so no byte more
+// travels.
 #include <mpi.h>
 
 #include "toy.h"

@@ -13,7 +13,9 @@ constexpr int kLayer1 = kHidden * kIn + kHidden;  // weights and biases
 constexpr int kLayer2 = kHidden + 1;
 constexpr int kParams = kLayer1 + kLayer2;
 
-inline int64_t fixed(double x) { return std::llrint(x * 0x1p40); }
+inline int64_t fixed(double x) {
+    return std::llrint(x * 0x1p40);
+}
 
 // Numbers in -1 .. 1 that depend on i alone.
 inline float noise(int i) {
@@ -24,7 +26,8 @@ inline float noise(int i) {
 
 // Forward and backward of one sample: y = w2 tanh(w1 x + b1) + b2, loss (y - t)^2 / kBatch.
 // Adds to the gradients of both layers; returns the loss in fixed point.
-inline int64_t sample(const float* layer1, const float* layer2, int index, int64_t* d1, int64_t* d2) {
+inline int64_t sample(const float* layer1, const float* layer2, int index, int64_t* d1,
+                      int64_t* d2) {
     float x[kIn], h[kHidden], y = layer2[kHidden];
     for (int i = 0; i < kIn; i++) x[i] = noise(index * kIn + i);
     for (int j = 0; j < kHidden; j++) {

@@ -41,7 +41,7 @@ std::string str(const Args&... args) {
 
 // CHECK(cond, Exit::Usage, "what", "found", "expected", "hint"): the last three may be left out.
 // The texts are evaluated only on failure.
-#define CHECK(cond, ...)                  \
-    do {                                  \
-        if (!(cond)) fail(__VA_ARGS__);   \
+#define CHECK(cond, ...)                \
+    do {                                \
+        if (!(cond)) fail(__VA_ARGS__); \
     } while (0)

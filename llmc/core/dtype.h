@@ -10,8 +10,12 @@ struct bf16 {
     uint16_t bits;
 };
 
-inline float to_float(float x) { return x; }
-inline float to_float(bf16 x) { return std::bit_cast<float>(uint32_t(x.bits) << 16); }
+inline float to_float(float x) {
+    return x;
+}
+inline float to_float(bf16 x) {
+    return std::bit_cast<float>(uint32_t(x.bits) << 16);
+}
 
 inline bf16 to_bf16(float x) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
@@ -25,20 +29,27 @@ inline size_t dtype_bytes(Dtype t) {
     switch (t) {
         case Dtype::BF16:
         case Dtype::F16:
-        case Dtype::U16: return 2;
+        case Dtype::U16:
+            return 2;
         case Dtype::I64:
-        case Dtype::F64: return 8;
-        default: return 4;
+        case Dtype::F64:
+            return 8;
+        default:
+            return 4;
     }
 }
 inline const char* dtype_name(Dtype t) {
-    constexpr const char* names[] = {"fp32", "bf16", "fp16", "uint16",
+    constexpr const char* names[] = {"fp32",  "bf16",   "fp16",  "uint16",
                                      "int32", "uint32", "int64", "fp64"};
     return names[int(t)];
 }
 template <class Elem>
 constexpr Dtype dtype_of();
 template <>
-constexpr Dtype dtype_of<float>() { return Dtype::F32; }
+constexpr Dtype dtype_of<float>() {
+    return Dtype::F32;
+}
 template <>
-constexpr Dtype dtype_of<bf16>() { return Dtype::BF16; }
+constexpr Dtype dtype_of<bf16>() {
+    return Dtype::BF16;
+}

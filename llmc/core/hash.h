@@ -30,6 +30,6 @@ struct TensorHash {
     void add(const TensorHash& other) { a += other.a, b += other.b; }
     bool operator==(const TensorHash&) const = default;
 };
-TensorHash tensor_hash(const float* x,          // (n)
-                       size_t n, uint64_t first // global index of x[0] in its tensor
+TensorHash tensor_hash(const float* x,           // (n)
+                       size_t n, uint64_t first  // global index of x[0] in its tensor
 );

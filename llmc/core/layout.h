@@ -19,7 +19,7 @@ struct ParamTensor {
     int64_t offset;              // of element 0, in its block
     bool decay;                  // matrices decay, vectors do not
     float init_mean, init_std;
-    int slot = 0;                // its place in the block's view (llmc/model/parameters.h)
+    int slot = 0;  // its place in the block's view (llmc/model/parameters.h)
 
     // Elements of `shape`; the size - count() elements after them are padding, always zero.
     int64_t count() const {
@@ -29,13 +29,10 @@ struct ParamTensor {
     }
 };
 
-// Where the values of tensors come from: to (n) = elements first .. first + n of a tensor, which lie
-// inside its count().
+// Where the values of tensors come from: to (n) = elements first .. first + n of a tensor, which
+// lie inside its count().
 using TensorSource =
     std::function<void(const ParamTensor& tensor, int64_t first, int64_t n, float* to)>;
-
-// A whole tensor in memory, count() elements, until the next call.
-using TensorLoader = std::function<const float*(const ParamTensor& tensor)>;
 
 struct ParamBlock {
     std::string name;

@@ -80,7 +80,8 @@ TEST(packed, warp_reductions_follow_the_butterfly) {
     }
 }
 
-// Each reduction twice in a row, where the second may not disturb the first; one maximum is negative.
+// Each reduction twice in a row, where the second may not disturb the first; one maximum is
+// negative.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads) block_kernel(float* out, const float* x) {
     const int i = threadIdx.x;
@@ -114,4 +115,4 @@ TEST(packed, block_reductions_reach_every_thread) {
     check_block<1024>();
 }
 
-} // namespace
+}  // namespace

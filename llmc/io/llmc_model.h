@@ -2,8 +2,8 @@
 //
 //   header, 256 x int32: [0] = 20240326, [1] = 3 (all fp32) or 5 (all bf16), [2] = max_seq_len,
 //   [3] = V, [4] = layers, [5] = heads, [6] = C, [7] = padded vocabulary, the rest 0
-//   then the tensors, every layer's inside one: wte (Vp, C), wpe (max_T, C), ln1w, ln1b, qkvw, qkvb,
-//   attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb (L, ...), lnfw, lnfb (C)
+//   then the tensors, every layer's inside one: wte (Vp, C), wpe (max_T, C), ln1w, ln1b, qkvw,
+//   qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb (L, ...), lnfw, lnfb (C)
 // Weights are (out, in) as here. The head is tied; rows of wte past V are zero.
 #pragma once
 #include <string>
@@ -20,8 +20,8 @@ struct LlmcModelHeader {
 // Has the file this format's magic number?
 bool llmc_model_is(const std::string& path);
 
-// Reads and checks header and file size. Errors: Usage when there is no such file, Damaged when it is
-// no whole model file (magic, version, size: found and expected).
+// Reads and checks header and file size. Errors: Usage when there is no such file, Damaged when it
+// is no whole model file (magic, version, size: found and expected).
 LlmcModelHeader llmc_model_header(const std::string& path);
 
 // The file's tensors; bf16 becomes fp32. `layout` is the layout of the model that the header

@@ -1,6 +1,7 @@
 // llmc/io/run_lock.h: one run at a time in an --out directory, and only in one of ours.
 //
-//     OUT/.lock        an fcntl lock on it is held while the run lives; the system drops it with the
+//     OUT/.lock        an fcntl lock on it is held while the run lives; the system drops it with
+//     the
 //                      process, so that a lock left by a crash does not block
 //     OUT/owner.json   {"program":"train_gpt","run_id":..,"host":..,"pid":..}: marks OUT as ours,
 //                      and names the holder to a second run

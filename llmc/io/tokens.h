@@ -20,7 +20,9 @@ constexpr int32_t kTokenMagic16 = 20240520, kTokenVersion16 = 1;
 constexpr int32_t kTokenMagic32 = 20240801, kTokenVersion32 = 7;
 constexpr int32_t kTokenMasked = 100;  // added to the version
 constexpr int64_t kTokenHeaderBytes = 1024;
-inline int64_t token_mask_bytes(int64_t tokens) { return (tokens + 7) / 8; }
+inline int64_t token_mask_bytes(int64_t tokens) {
+    return (tokens + 7) / 8;
+}
 
 // One memory-mapped shard. The mapping is read-only and shared, so it costs page cache, not memory.
 class TokenShard {

@@ -17,32 +17,32 @@ enum class Recompute { None, Selective, Block };
 // One layer's values; N = B * T rows.
 template <class Elem>
 struct LayerActs {
-    Elem* res1;              // (N, C)     residual stream at the layer's entry
-    Elem* ln1;               // (N, C)
-    float *mean1, *rstd1;    // (N)
-    Elem* qkv;               // (N, QKV)
-    Elem* qk;                // (N, (H+KV)*HS)  q and k before their norm, if they have one
-    float* rstdqk;           // (N, H+KV)
-    Elem* atty;              // (N, A)     attention output, before its projection
-    float* lse;              // (B, H, T)
-    Elem* res2;              // (N, C)     residual stream after attention
-    Elem* ln2;               // (N, C)
-    float *mean2, *rstd2;    // (N)
-    Elem* pre;               // (N, FC)    before the MLP's activation
-    Elem* act;               // (N, F)     after it
+    Elem* res1;            // (N, C)     residual stream at the layer's entry
+    Elem* ln1;             // (N, C)
+    float *mean1, *rstd1;  // (N)
+    Elem* qkv;             // (N, QKV)
+    Elem* qk;              // (N, (H+KV)*HS)  q and k before their norm, if they have one
+    float* rstdqk;         // (N, H+KV)
+    Elem* atty;            // (N, A)     attention output, before its projection
+    float* lse;            // (B, H, T)
+    Elem* res2;            // (N, C)     residual stream after attention
+    Elem* ln2;             // (N, C)
+    float *mean2, *rstd2;  // (N)
+    Elem* pre;             // (N, FC)    before the MLP's activation
+    Elem* act;             // (N, F)     after it
 };
 
 template <class Elem>
 struct Activations {
     int B = 0, T = 0;
-    int head_rows = 0;         // rows of logits that exist at a time
-    int *tokens, *targets;     // (B, T)
+    int head_rows = 0;      // rows of logits that exist at a time
+    int *tokens, *targets;  // (B, T)
     std::vector<LayerActs<Elem>> layers;
-    Elem *resf, *lnf;          // (N, C)   entry of the head, and its layer norm
-    float *meanf, *rstdf;      // (N)
-    float* losses;             // (N)
-    Elem* logits;              // (head_rows, Vp)
-    float* rope = nullptr;     // (T, HS)  angles of rotary positions
+    Elem *resf, *lnf;       // (N, C)   entry of the head, and its layer norm
+    float *meanf, *rstdf;   // (N)
+    float* losses;          // (N)
+    Elem* logits;           // (head_rows, Vp)
+    float* rope = nullptr;  // (T, HS)  angles of rotary positions
     // Scratch.
     Elem* branch;  // (N, max(C, A))   forward: what a branch adds to the residual stream;
                    //          backward: the gradient of a layer norm's output or of atty
@@ -55,7 +55,8 @@ struct Activations {
 // Fixed by the sizes alone, so that results do not depend on the machine.
 template <class Elem>
 int head_rows(const ModelConfig& c, int64_t N) {
-    const int64_t most = std::max<int64_t>((int64_t(64) << 20) / (int64_t(sizeof(Elem)) * c.Vp), 32);
+    const int64_t most =
+        std::max<int64_t>((int64_t(64) << 20) / (int64_t(sizeof(Elem)) * c.Vp), 32);
     const int64_t chunks = (N + most - 1) / most;
     return int((N + chunks - 1) / chunks);
 }

@@ -11,8 +11,8 @@ enum class Norm { Layer, Rms };
 enum class Mlp { Gelu, SwiGlu };
 enum class Positions { Learned, Rotary };
 
-// The defaults are GPT-2's choices; LLaMA's: Rms, SwiGlu, Rotary, no biases. Qwen's are LLaMA's, with
-// qkv_bias (2, 2.5) or qk_norm (3).
+// The defaults are GPT-2's choices; LLaMA's: Rms, SwiGlu, Rotary, no biases. Qwen's are LLaMA's,
+// with qkv_bias (2, 2.5) or qk_norm (3).
 struct ModelConfig {
     std::string name;   // the preset or file it came from
     int L = 0;          // layers
@@ -27,22 +27,24 @@ struct ModelConfig {
     Norm norm = Norm::Layer;
     Mlp mlp = Mlp::Gelu;
     Positions positions = Positions::Learned;
-    bool biases = true;     // of the linear layers and layer norms
-    bool qkv_bias = true;   // of the first linear layer of attention
-    bool qk_norm = false;   // an RMS norm of each query and key head
+    bool biases = true;    // of the linear layers and layer norms
+    bool qkv_bias = true;  // of the first linear layer of attention
+    bool qk_norm = false;  // an RMS norm of each query and key head
     RopePairs rope_pairs = RopePairs::Half;
     double rope_theta = 10000;
     RopeScaling rope_scaling;
 
     int HS() const { return head_size ? head_size : C / H; }
-    int A() const { return H * HS(); }                        // width of attention's output
-    int QKV() const { return (H + 2 * KV) * HS(); }           // of a packed q, k, v row
-    int FC() const { return mlp == Mlp::SwiGlu ? 2 * F : F; } // of the MLP's first layer
+    int A() const { return H * HS(); }                         // width of attention's output
+    int QKV() const { return (H + 2 * KV) * HS(); }            // of a packed q, k, v row
+    int FC() const { return mlp == Mlp::SwiGlu ? 2 * F : F; }  // of the MLP's first layer
 };
 
 // Vocabulary rows are padded so that GEMMs see whole tiles; rows V..Vp-1 are zero and stay zero.
 constexpr int kVocabPadding = 128;
-inline int vocab_padded(int V) { return (V + kVocabPadding - 1) / kVocabPadding * kVocabPadding; }
+inline int vocab_padded(int V) {
+    return (V + kVocabPadding - 1) / kVocabPadding * kVocabPadding;
+}
 
 // The config of `spec`: a preset (gpt2:124M, gpt2:d6, gpt3:125M, ...) or the path of a config.json
 // with Hugging Face's field names. vocab_size > 0 replaces the vocabulary.

@@ -32,15 +32,15 @@ class Decoder<float, CpuStream> {
 
     ModelConfig cfg_;
     int capacity_, batch_, used_ = 0;
-    float *res_, *norm_;         // (batch, C)
-    float *qkv_, *att_;          // (batch, QKV), (batch, A)
+    float *res_, *norm_;                       // (batch, C)
+    float *qkv_, *att_;                        // (batch, QKV), (batch, A)
     float *qk_ = nullptr, *rstdqk_ = nullptr;  // what a norm of q and k keeps for backward
-    float* pre_ = nullptr;       // (batch, FC)  SwiGLU's
-    float *act_, *branch_;       // (batch, F), (batch, C)
-    float* rope_ = nullptr;      // (capacity, HS)  rotary positions
-    float *mean_, *rstd_;        // (batch)
-    float *keys_, *values_;      // (L, capacity, KV*HS)
-    float* logits_;              // (Vp)
+    float* pre_ = nullptr;                     // (batch, FC)  SwiGLU's
+    float *act_, *branch_;                     // (batch, F), (batch, C)
+    float* rope_ = nullptr;                    // (capacity, HS)  rotary positions
+    float *mean_, *rstd_;                      // (batch)
+    float *keys_, *values_;                    // (L, capacity, KV*HS)
+    float* logits_;                            // (Vp)
     Workspace ws_;
 };
 

@@ -20,7 +20,8 @@ Gpt<Elem, Stream> gpt_create(const ModelConfig& cfg, int B, int T, Recompute rec
 
 // Forward and backward of one micro-batch. Gradients are += into the shards' blocks, the losses of
 // valid targets are added to loss_sum. loss = sum over targets != -1 of cross-entropy * scale, with
-// scale = 1 / (valid targets of the whole global batch), fixed before backward: no rank divides again.
+// scale = 1 / (valid targets of the whole global batch), fixed before backward: no rank divides
+// again.
 template <class Elem, class Stream>
 void gpt_forward_backward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards,
                           const int* tokens,   // (B, T)  host

@@ -36,8 +36,8 @@ void adamw_update(float* p,                 // (n)  =
 template <class Elem>
 void adamw_update(float* p, Elem* low, float* m, float* v, float* grad, const float* grad_scale,
                   size_t n, AdamW hyper, RoundingKey key, CudaStream s);
-// low = p, rounded as adamw_update does it at step t. So a resumed run has the low-precision copy of
-// the run that was not stopped, and no checkpoint holds it.
+// low = p, rounded as adamw_update does it at step t. So a resumed run has the low-precision copy
+// of the run that was not stopped, and no checkpoint holds it.
 void adamw_low_copy(bf16* low,       // (n)  =
                     const float* p,  // (n)
                     size_t n, RoundingKey key, int64_t t, CudaStream s);

@@ -1,11 +1,13 @@
-// llmc/ops/attention.h: causal multi-head attention in blocks, so that memory grows with T, not T^2.
+// llmc/ops/attention.h: causal multi-head attention in blocks, so that memory grows
+// with T, not T^2.
 //   q, k, v are read from the packed rows qkv[b,t] = (q_0..q_{H-1}, k_0..k_{KV-1}, v_0..v_{KV-1}),
 //   each head HS wide; query head h uses key/value head h / (H / KV) (grouped-query attention).
 //   S[t,u]   = q[t] . k[u] / sqrt(HS)          for u <= t
 //   lse[t]   = log sum_u exp(S[t,u])
 //   out[t]   = sum_u exp(S[t,u] - lse[t]) v[u]
 // Backward recomputes P = exp(S - lse) tile by tile; with D[t] = dout[t] . out[t]:
-//   dv[u] = sum_t P[t,u] dout[t],  dS = P * (dout v^T - D),  dq = dS k / sqrt(HS),  dk = dS^T q / sqrt(HS)
+//   dv[u] = sum_t P[t,u] dout[t],  dS = P * (dout v^T - D),
+//   dq = dS k / sqrt(HS),  dk = dS^T q / sqrt(HS)
 // Dao et al. 2022, arXiv:2205.14135, algorithms 1 to 4. Derivation: dev/doc/attention.md.
 // Definition: attention_cpu.cpp.  Fast: attention.cu.  Proof: attention_test.cpp.
 #pragma once
@@ -39,8 +41,8 @@ void attention_backward(Elem* dqkv, const Elem* dout, const Elem* qkv, const Ele
 
 // One new token a sequence against a cache, for generation (CPU only until a GPU needs it).
 // Row t = position of the new token; the cache holds positions 0..t, this one included.
-void attention_decode(float* out,          // (H*HS)  =
-                      const float* q,      // (H*HS)
-                      const float* kcache, // (t+1, KV*HS)
-                      const float* vcache, // (t+1, KV*HS)
+void attention_decode(float* out,           // (H*HS)  =
+                      const float* q,       // (H*HS)
+                      const float* kcache,  // (t+1, KV*HS)
+                      const float* vcache,  // (t+1, KV*HS)
                       int t, int H, int KV, int HS, CpuStream s);

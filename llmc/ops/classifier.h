@@ -11,19 +11,19 @@
 constexpr int kIgnoreTarget = -1;
 
 // Losses only; the logits stay.
-void classifier_forward(float* losses,       // (N)      =
-                        const float* logits, // (N, Vp)
-                        const int* targets,  // (N)      0 <= target < V, or -1
+void classifier_forward(float* losses,        // (N)      =
+                        const float* logits,  // (N, Vp)
+                        const int* targets,   // (N)      0 <= target < V, or -1
                         int N, int V, int Vp, CpuStream s);
 template <class Elem>
 void classifier_forward(float* losses, const Elem* logits, const int* targets, int N, int V, int Vp,
                         CudaStream s);
 
 // Losses, and the gradient in place of the logits.
-void classifier_forward_backward(float* losses,      // (N)      =
-                                 float* logits,      // (N, Vp)  =   in: logits, out: dlogits
-                                 const int* targets, // (N)
-                                 float scale,        // 1 / number of valid tokens in the global batch
+void classifier_forward_backward(float* losses,       // (N)      =
+                                 float* logits,       // (N, Vp)  =   in: logits, out: dlogits
+                                 const int* targets,  // (N)
+                                 float scale,  // 1 / number of valid tokens in the global batch
                                  int N, int V, int Vp, CpuStream s);
 template <class Elem>
 void classifier_forward_backward(float* losses, Elem* logits, const int* targets, float scale,

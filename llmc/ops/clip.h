@@ -1,7 +1,8 @@
 // llmc/ops/clip.h: what a step makes of its gradient, decided where the sums lie: the host need not
 // wait for the device to know the norm before it queues the update.
 //   norm  = sqrt(squares), NaN where a sum is bad or an addend was out of range
-//   scale = min(1, most / norm), 1 for most = 0; 0, a skipped update, where norm or loss is not finite
+//   scale = min(1, most / norm), 1 for most = 0; 0, a skipped update, where norm or loss is not
+//   finite
 // Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1.
 // Definition: clip_cpu.cpp.  Fast: clip.cu.  Proof: clip_test.cpp, clip_cuda_test.cu.
 #pragma once

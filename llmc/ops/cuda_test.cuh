@@ -104,7 +104,9 @@ class Device {
         std::memset(static_cast<void*>(&x), kPattern, sizeof x);
         return x;
     }
-    size_t bytes() const { return (kStrip + shift_ + n_ + kAfter) * sizeof(T); }
+    size_t bytes() const {
+        return (kStrip + shift_ + n_ + kAfter) * sizeof(T);
+    }
     size_t n_, shift_;
     T* base_;
 };

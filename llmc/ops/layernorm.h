@@ -9,11 +9,11 @@
 #include "llmc/core/backend.h"
 #include "llmc/core/dtype.h"
 
-void layernorm_forward(float* y,                   // (N, C)  =
-                       float* mean, float* rstd,   // (N)     =   saved for backward
-                       const float* x,             // (N, C)
-                       const float* w,             // (C)
-                       const float* b,             // (C)
+void layernorm_forward(float* y,                  // (N, C)  =
+                       float* mean, float* rstd,  // (N)     =   saved for backward
+                       const float* x,            // (N, C)
+                       const float* w,            // (C)
+                       const float* b,            // (C)
                        int N, int C, float eps, CpuStream s);
 template <class Elem>
 void layernorm_forward(Elem* y, float* mean, float* rstd, const Elem* x, const Elem* w,
@@ -52,11 +52,11 @@ void layernorm_backward(Elem* dx, float* dw, float* db, const Elem* dy, const El
 // Backward of residual_layernorm. On entry dresidual holds the gradient that reaches the residual
 // stream from above; on return also what flows through the norm. It is then the gradient of both x
 // and branch.
-void residual_layernorm_backward(float* dresidual,                      // (N, C)  +=
-                                 float* dw, float* db,                  // (C)     +=
-                                 const float* dy,                       // (N, C)
-                                 const float* residual, const float* w, // (N, C), (C)
-                                 const float* mean, const float* rstd,  // (N)
+void residual_layernorm_backward(float* dresidual,                       // (N, C)  +=
+                                 float* dw, float* db,                   // (C)     +=
+                                 const float* dy,                        // (N, C)
+                                 const float* residual, const float* w,  // (N, C), (C)
+                                 const float* mean, const float* rstd,   // (N)
                                  int N, int C, Workspace ws, CpuStream s);
 template <class Elem>
 void residual_layernorm_backward(Elem* dresidual, float* dw, float* db, const Elem* dy,

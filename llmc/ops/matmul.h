@@ -1,7 +1,8 @@
 // llmc/ops/matmul.h: linear layers, y = x w^T + b, with the GELU that follows fused in.
 // Weights are (out, in), row-major, as in torch.nn.Linear.
 //   forward:   y[n,o]  = sum_c x[n,c] w[o,c] + b[o]
-//   backward:  dx[n,c] = sum_o dy[n,o] w[o,c],  dw[o,c] += sum_n dy[n,o] x[n,c],  db[o] += sum_n dy[n,o]
+//   backward:  dx[n,c] = sum_o dy[n,o] w[o,c],  dw[o,c] += sum_n dy[n,o] x[n,c],
+//              db[o] += sum_n dy[n,o]
 // Definition: matmul_cpu.cpp (over a BLAS).  Fast: matmul.cu (cuBLASLt).  Proof: matmul_test.cpp.
 #pragma once
 #include "llmc/core/backend.h"

@@ -12,8 +12,8 @@
 
 constexpr int kGradFractionBits = 44;  // |sum| < 2^19, absolute error <= 2^-45 per addend
 constexpr int kSumFractionBits = 80;   // |sum| < 2^70, absolute error <= 2^-81 per addend
-constexpr int kSumChunk = 64;          // elements that are squared and summed in floating point first;
-                                       // every slice of a tensor starts at a multiple of it
+constexpr int kSumChunk = 64;  // elements that are squared and summed in floating point first;
+                               // every slice of a tensor starts at a multiple of it
 
 // A fixed-point sum as three limbs, value = (hi * 2^100 + mid * 2^50 + lo) * 2^-80, with
 // 0 <= mid, lo < 2^50: a value has one representation. The four words of many ranks may be added as
@@ -55,7 +55,7 @@ void accumulate_float(float* acc, float* x, size_t n, CudaStream s);
 // |acc| >= 2^62 / ranks. Before sums of ranks are added by a library, which would not notice.
 void fixed_check(const int64_t* acc,  // (n)
                  int ranks,
-                 int* bad,            // (1)
+                 int* bad,  // (1)
                  size_t n, CpuStream s);
 void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CudaStream s);
 

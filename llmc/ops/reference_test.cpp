@@ -232,9 +232,10 @@ TEST(reference, rope) {
         RopePairs pairs;
         RopeScaling scaling;
     };
-    for (const auto& [name, pairs, scaling] : {Case{"rope/half", RopePairs::Half, {}},
-                                               {"rope/interleaved", RopePairs::Interleaved, {}},
-                                               {"rope/stretched", RopePairs::Half, {8, 1, 4, 16}}}) {
+    for (const auto& [name, pairs, scaling] :
+         {Case{"rope/half", RopePairs::Half, {}},
+          {"rope/interleaved", RopePairs::Interleaved, {}},
+          {"rope/stretched", RopePairs::Half, {8, 1, 4, 16}}}) {
         const Reference r(name);
         Buffer table(T * HS), qkv = r("qkv"), dqkv = r("dy");
         rope_table(table, 0, T, HS, 100, scaling);

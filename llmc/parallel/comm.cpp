@@ -28,7 +28,8 @@ void Comm::all_gather(void* all, const void* mine, Slices s, Dtype t, const char
         record("all-gather", what, t, s.n, s.count(rank()) * size_t(size() - 1));
     do_all_gather(all, mine, s, t);
 }
-void Comm::all_to_all(void* all, Slices s, Dtype t, const Take& take, const char* what, void* room) {
+void Comm::all_to_all(void* all, Slices s, Dtype t, const Take& take, const char* what,
+                      void* room) {
     const CommRecording recording = record("all-to-all", what, t, s.n, s.n - s.count(rank()));
     do_all_to_all(all, s, t, take, room);
 }

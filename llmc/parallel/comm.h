@@ -77,7 +77,7 @@ class Comm {
     // and take queues its work on stream(); others bring their own.
     using Take = std::function<void(void* values, size_t first, size_t count)>;
     void all_to_all(void* all, Slices s, Dtype t, const Take& take, const char* what = "",
-                 void* room = nullptr);
+                    void* room = nullptr);
     // data (n) = root's data (n).
     void broadcast(void* data, size_t n, Dtype t, int root, const char* what = "");
     // From one rank to another; a send may wait until the receiver takes the data.
@@ -106,7 +106,7 @@ class Comm {
     }
     template <class Elem>
     void all_to_all(Elem* all, Slices s, std::function<void(Elem*, size_t, size_t)> take,
-                 const char* what = "", void* room = nullptr) {
+                    const char* what = "", void* room = nullptr) {
         all_to_all(
             static_cast<void*>(all), s, comm_dtype<Elem>(),
             [&](void* x, size_t first, size_t n) { take(static_cast<Elem*>(x), first, n); }, what,

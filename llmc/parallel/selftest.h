@@ -19,6 +19,7 @@ struct CommSpeed {
 };
 std::vector<CommSpeed> comm_speed(Comm& comm, size_t bytes);
 
-// Both, up to max_bytes, and where there is one the library's all-reduce beside ours; the table goes
-// to stdout. With `gpus` the values are checked between GPUs too, whose speed is then measured.
+// Both, up to max_bytes, and where there is one the library's all-reduce beside ours; the table
+// goes to stdout. With `gpus` the values are checked between GPUs too, whose speed is then
+// measured.
 void selftest_comm(World& world, size_t max_bytes, bool gpus);

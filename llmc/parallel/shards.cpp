@@ -303,7 +303,7 @@ void Shards<Elem, Stream>::wire_scale(const float* x, size_t n) {
 // `all`, and then begins at zero: its addends are in the wire's format by then.
 template <class Elem, class Stream>
 void Shards<Elem, Stream>::wire_reduce_scatter(const float* all, const Bucket& bucket, float* sum,
-                                        bool from_zero) {
+                                               bool from_zero) {
     const Wire wire = config_.wire;
     const Stream s = queue_.stream();
     wire_scale(all, size_t(bucket.n));

@@ -27,9 +27,9 @@
 //
 // Wire::Bf16 and Fp16, in fast mode only, halve what is sent: every rank rounds what it sends to 16
 // bits once (llmc/ops/wire.h), the owner of a slice adds what it receives, its own part rounded
-// alike, in fp32 and in the order of ranks. In stages 0 and 1 a rank sends its sum of a step, and the
-// total is rounded once more, so that it can be shown to all ranks in 16 bits and is the same number
-// in both stages; in stages 2 and 3 it sends each micro-batch's gradient.
+// alike, in fp32 and in the order of ranks. In stages 0 and 1 a rank sends its sum of a step, and
+// the total is rounded once more, so that it can be shown to all ranks in 16 bits and is the same
+// number in both stages; in stages 2 and 3 it sends each micro-batch's gradient.
 //
 // On CUDA a model in bf16 has its parameters twice: fp32 masters, which the optimizer updates, and
 // their rounded copy, which the layers read. Gradients are fp32 everywhere.

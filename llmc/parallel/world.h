@@ -33,8 +33,8 @@ struct World {
 // unless the launcher has bound each to its own or OMP_NUM_THREADS says otherwise.
 World world_init();
 
-// dp for memory that this stream works on; for GPUs, which must be in use, they are introduced to each
-// other at the first call, a collective one.
+// dp for memory that this stream works on; for GPUs, which must be in use, they are introduced to
+// each other at the first call, a collective one.
 Comm& world_dp(World& world, CpuStream s);
 Comm& world_dp(World& world, CudaStream s);
 

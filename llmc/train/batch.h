@@ -1,7 +1,8 @@
 // llmc/train/batch.h: the tokens of one optimizer step.
 //
 // The samples of a step are those with global indices first .. first + M*B - 1 in the order of
-// SampleOrder; micro-batch i holds B of them. Rank r of N works on micro-batches M r/N .. M (r+1)/N.
+// SampleOrder; micro-batch i holds B of them. Rank r of N works on micro-batches M r/N .. M
+// (r+1)/N.
 #pragma once
 #include <vector>
 

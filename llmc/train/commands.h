@@ -20,6 +20,6 @@ Exit tokenize_command(const Options& opt, World& world);   // text to token shar
 Exit train_bpe_command(const Options& opt, World& world);  // text to a tokenizer
 Exit generate_run(const Options& opt, World& world);       // the text alone on stdout
 Exit eval_run(const Options& opt, World& world);           // one JSON object on stdout
-Exit import_run(const Options& opt, World& world);         // another program's model to a checkpoint
-Exit export_run(const Options& opt, World& world);         // ... and back: llm.c's, Hugging Face's
-Exit verify_run(const Options& opt, World& world);         // "state <hash>" on stdout
+Exit import_run(const Options& opt, World& world);  // another program's model to a checkpoint
+Exit export_run(const Options& opt, World& world);  // ... and back: llm.c's, Hugging Face's
+Exit verify_run(const Options& opt, World& world);  // "state <hash>" on stdout

@@ -19,17 +19,19 @@ struct EvalRow {
     std::vector<int> tokens;
     int scored = 0;
     std::vector<int> alternatives;
-    size_t answer = 0;  // its score's place among all choices of all questions; of alternatives, the first's
+    // Its score's place among all choices of all questions; of alternatives, the first's.
+    size_t answer = 0;
 };
 
-// The choices of all questions one after the other: question i has choices first[i] .. first[i+1]-1.
+// The choices of all questions one after the other: question i has choices
+// first[i] .. first[i+1]-1.
 struct EvalRows {
     std::vector<EvalRow> rows;
     std::vector<size_t> first = {0};
-    std::vector<int> gold;         // of each question
-    std::vector<int64_t> tokens;   // of each choice's continuation
-    std::vector<int64_t> bytes;    // the same without the space before it; 0 where it is unknown
-    int64_t truncated = 0;         // questions with a row that was too long
+    std::vector<int> gold;        // of each question
+    std::vector<int64_t> tokens;  // of each choice's continuation
+    std::vector<int64_t> bytes;   // the same without the space before it; 0 where it is unknown
+    int64_t truncated = 0;        // questions with a row that was too long
 
     size_t questions() const { return gold.size(); }
     size_t choices() const { return first.back(); }

@@ -1,9 +1,9 @@
 // llmc/train/eval_score.h: what the model says to rows of tokens, shared over ranks.
 //
 // Rows are put in order of length, cut into micro-batches, and each micro-batch runs at the length
-// of its longest row. A row's losses are a function of the row alone, so how rows come together, and
-// on which rank, changes no bit on the CPU. (A GPU's library of products chooses its algorithm by
-// the number of rows: there the last digits may depend on --micro-batch, never on the ranks.)
+// of its longest row. A row's losses are a function of the row alone, so how rows come together,
+// and on which rank, changes no bit on the CPU. (A GPU's library of products chooses its algorithm
+// by the number of rows: there the last digits may depend on --micro-batch, never on the ranks.)
 // Proof: eval_task_test.cpp.
 #pragma once
 #include <functional>

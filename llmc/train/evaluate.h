@@ -13,8 +13,8 @@ struct Evaluation {
 
 // Over samples 0 .. min(samples, data.samples)-1 in file order, so every call sees the same tokens;
 // samples <= 0 means all. Micro-batch i is rank i mod N's; what is missing to the last round is
-// filled up with ignored targets, since with ZeRO-3 ranks meet in every layer. The sum is exact: the
-// same bits for any number of ranks. `progress`, where not null, is called with (samples done,
+// filled up with ignored targets, since with ZeRO-3 ranks meet in every layer. The sum is exact:
+// the same bits for any number of ranks. `progress`, where not null, is called with (samples done,
 // samples in all).
 template <class Elem, class Stream>
 Evaluation evaluate(Gpt<Elem, Stream>& gpt, Shards<Elem, Stream>& shards, const TokenFiles& data,

@@ -86,8 +86,7 @@ requires std::is_enum_v<Enum> OptionRow row(const char* name, Enum Options::*fie
     r.set = [=](Options& opt, const std::string& where, const std::vector<std::string>& texts) {
         const auto found = std::find(choices.begin(), choices.end(), texts.back());
         CHECK(found != choices.end(), Exit::Usage, "bad value for " + where,
-              "'" + texts.back() + "'", list,
-              did_you_mean(texts.back(), choices, where + " "));
+              "'" + texts.back() + "'", list, did_you_mean(texts.back(), choices, where + " "));
         opt.*field = Enum(found - choices.begin());
     };
     r.get = [=](const Options& opt) { return choices[size_t(opt.*field)]; };

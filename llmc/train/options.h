@@ -11,8 +11,18 @@
 #include "llmc/model/activations.h"  // Recompute
 #include "llmc/parallel/shards.h"    // Reduction
 
-enum class Command { Train, Plan, Tokenize, TrainBpe, Generate, Eval, Import, Export, Verify,
-                     SelftestComm };
+enum class Command {
+    Train,
+    Plan,
+    Tokenize,
+    TrainBpe,
+    Generate,
+    Eval,
+    Import,
+    Export,
+    Verify,
+    SelftestComm
+};
 enum class Device { Auto, Cpu, Cuda };
 enum class Rounding { Nearest, Stochastic };
 enum class Overlap { On, Off };
@@ -79,7 +89,7 @@ struct Options {
     int save_every = 250;  // 0: only at the end
     AsyncSaves async_save = AsyncSaves::Off;
     int keep = 3;
-    std::string trace;  // empty: no timeline
+    std::string trace;            // empty: no timeline
     std::string resume = "auto";  // auto | never | a checkpoint
     int val_every = 100;          // 0: never
     int val_batches = 20;
@@ -104,7 +114,7 @@ struct Options {
     int max_mb = 64;  // selftest-comm
 
     // Worked out by options_derive(), never set by the user.
-    int grad_accum = 0;  // micro-batches a rank adds up for one step
+    int grad_accum = 0;      // micro-batches a rank adds up for one step
     std::string device_why;  // by device_setup()
 };
 

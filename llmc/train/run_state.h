@@ -25,7 +25,7 @@ RunState run_state_from_json(const nlohmann::json& json);
 // Whether the gradient of a step may reach the weights.
 struct Verdict {
     bool apply = true;
-    std::string reason;      // of a skip: "non-finite" or "spike"
+    std::string reason;  // of a skip: "non-finite" or "spike"
     double loss_z = 0, norm_z = 0;
 };
 
@@ -35,8 +35,8 @@ Verdict step_verdict(const RunState& state, const Options& opt, float loss, floa
 // The same, once a step: counts into state, and values that were applied enter the statistics.
 Verdict step_judge(RunState& state, const Options& opt, float loss, float norm);
 
-// Are outliers looked for? Then the update has to wait until the host has judged loss and norm; what
-// is not finite is skipped without it (llmc/ops/clip.h).
+// Are outliers looked for? Then the update has to wait until the host has judged loss and norm;
+// what is not finite is skipped without it (llmc/ops/clip.h).
 inline bool watches_spikes(const Options& opt) {
     return opt.loss_spike_z > 0 || opt.norm_spike_z > 0;
 }

@@ -13,8 +13,8 @@
 void signals_install();
 // The first signal received since signals_install, or 0.
 int signal_received();
-// From here on signals do nothing: the process ends by itself. mpirun sends SIGTERM to the ranks that
-// are still there when one has ended with an error, and their exit code must be their own.
+// From here on signals do nothing: the process ends by itself. mpirun sends SIGTERM to the ranks
+// that are still there when one has ended with an error, and their exit code must be their own.
 void signals_ignore();
 // "SIGTERM" and so on.
 const char* signal_name(int signal);

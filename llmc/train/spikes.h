@@ -9,8 +9,8 @@
 
 class SpikeDetector {
   public:
-    static constexpr int kWindow = 128;   // values remembered
-    static constexpr int kWarmUp = 32;    // no verdict before so many
+    static constexpr int kWindow = 128;  // values remembered
+    static constexpr int kWarmUp = 32;   // no verdict before so many
 
     // Infinite for a value that is not finite; 0 while warming up or where the window is constant
     // and x equals it.
