@@ -51,5 +51,5 @@ head -c 999 "$folder/stories260K.bin" > "$work/cut.bin"
 expect "a cut model file" 3 "wrong size" -- "$train_gpt" import "$work/cut.bin" --out "$work/no"
 expect "an unknown field that changes the maths" 2 "sliding_window" -- bash -c "echo '{\"model_type\": \"llama\",
     \"sliding_window\": 7}' > '$work/c.json'; exec '$train_gpt' plan --model '$work/c.json'"
-expect "plan of a preset" 0 "8030261248 parameters" -- "$train_gpt" plan --model llama:3.1-8B --micro-batch 1 --seq-len 8
+expect "plan of a preset" 0 "8,030,261,248 parameters" -- "$train_gpt" plan --model llama:3.1-8B --micro-batch 1 --seq-len 8
 [ ! -e "$work/no" ] && ok "nothing was written by what was refused" || not_ok "nothing was written by what was refused"
