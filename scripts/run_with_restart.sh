@@ -11,24 +11,30 @@
 # non-finite numbers), which a restart would only repeat.
 set -u
 ranks="" out="" tries=2 pause=5
+say() { echo "run_with_restart: $*" >&2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0"; }
+refuse() { say "error: $*; --help says how to call this"; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
-        --ranks) ranks=$2; shift 2 ;;
-        --out) out=$2; shift 2 ;;
-        --tries) tries=$2; shift 2 ;;
-        --pause) pause=$2; shift 2 ;;
+        --ranks | --out | --tries | --pause)
+            [ $# -ge 2 ] && [ "$2" != -- ] || refuse "$1 without a value"
+            printf -v "${1#--}" %s "$2"; shift 2 ;;
+        --help | -h) usage; exit 0 ;;
         --) shift; break ;;
-        *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        *) refuse "unknown option '$1'; expected --ranks, --out, --tries, --pause, or -- and a command" ;;
     esac
 done
-if [ -z "$ranks" ] || [ -z "$out" ] || [ $# = 0 ]; then sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
-say() { echo "run_with_restart: $*" >&2; }
+[[ $ranks =~ ^\ *[1-9][0-9]*(\ +[1-9][0-9]*)*\ *$ ]] || refuse "--ranks '$ranks'; expected numbers, as in \"8 4 2\""
+[ -n "$out" ] || refuse "no --out; expected the directory of the run"
+[[ $tries =~ ^[1-9][0-9]*$ ]] || refuse "--tries '$tries'; expected 1 or more"
+[[ $pause =~ ^[0-9]+(\.[0-9]+)?$ ]] || refuse "--pause '$pause'; expected seconds"
+[ $# -gt 0 ] || refuse "no command behind --"
 newest() { find "$out/ckpt" -maxdepth 1 -name 'step-*' 2> /dev/null | grep -oE 'step-[0-9]+$' | sort | tail -n 1; }
 
 # A signal to this script reaches the run as SIGUSR1: it saves and ends with 7, and mpirun, which would
 # kill the ranks a second after SIGTERM and end with 1, hands it on. The next one ends the run at once.
 trap '[ $stopping = 0 ] && kill -USR1 $run 2> /dev/null || kill -TERM $run 2> /dev/null; stopping=1' TERM INT
-stopping=0 failures=0 last=none
+stopping=0 failures=0 last=none run=
 read -r -a counts <<< "$ranks"
 while [ ${#counts[@]} -gt 0 ]; do
     say "starting with ${counts[0]} ranks from ${last/none/the newest checkpoint, if any}"
@@ -48,7 +54,10 @@ while [ ${#counts[@]} -gt 0 ]; do
         say "$failures crashes without a later checkpoint"
         counts=("${counts[@]:1}") failures=0
     fi
-    [ ${#counts[@]} -gt 0 ] && sleep "$pause"
+    [ ${#counts[@]} -gt 0 ] || break
+    sleep "$pause" & run=$!
+    wait $run
+    [ $stopping = 1 ] && exit $code
 done
 say "giving up at $last"
 exit "$code"

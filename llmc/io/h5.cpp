@@ -4,14 +4,17 @@
 
 #include "llmc/core/check.h"
 
+static bool started(bool ok) {
+    CHECK(ok, Exit::Resource, "the HDF5 library does not start", "");
+    return true;
+}
+
 void h5_init() {
-    static const bool once = [] {
-        if (H5open() < 0 || H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) < 0 ||
-            H5PLset_loading_state(0) < 0)
-            fail(Exit::Resource, "the HDF5 library does not start");
-        return true;
-    }();
-    (void)once;
+    static const bool once = started(H5open() >= 0 && H5PLset_loading_state(0) >= 0);
+    // A library that is built for threads has an error stack in each.
+    static thread_local const bool here =
+        started(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0);
+    (void)once, (void)here;
 }
 
 void h5_fail(const char* call) {

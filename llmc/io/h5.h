@@ -12,7 +12,8 @@
 
 #include "llmc/core/dtype.h"
 
-// Switches off error printing and plugins; every function here calls it, any number of times.
+// Switches off error printing, in this thread, and plugins; h5_properties and h5_type, one of which
+// comes before anything that can fail, call it.
 void h5_init();
 
 // Throws Error(Exit::Damaged) with the call and HDF5's innermost message.

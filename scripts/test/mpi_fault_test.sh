@@ -173,5 +173,17 @@ code=$?
     || { echo "exit code $code"; tail -n 5 "$work/out"; not_ok "run_with_restart.sh told to end: the run saves and ends with 7"; }
 expect "run_with_restart.sh gives up" 9 "giving up at the beginning" -- \
     scripts/run_with_restart.sh --ranks "2 1" --pause 0 --tries 2 --out "$work/never" -- bash -c 'exit 9'
+scripts/run_with_restart.sh --ranks 2 --pause 60 --out "$work/never" -- bash -c 'exit 9' > "$work/out" 2>&1 &
+restart=$!
+for _ in $(seq 100); do grep -q 'exit code 9' "$work/out" && break; sleep 0.05; done
+begin=$SECONDS
+sleep 0.2; kill -TERM $restart
+wait $restart
+code=$?
+[ $code = 9 ] && [ $((SECONDS - begin)) -le 10 ] && [ "$(grep -c starting "$work/out")" = 1 ] && ok "run_with_restart.sh told to end in its pause starts nothing more" \
+    || { echo "exit code $code"; cat "$work/out"; not_ok "run_with_restart.sh told to end in its pause starts nothing more"; }
+expect "run_with_restart.sh --help" 0 "fewer ranks" "non-finite numbers" -- scripts/run_with_restart.sh --help
+expect "run_with_restart.sh: an option without its value" 2 "--ranks without a value" "!unbound" -- scripts/run_with_restart.sh --ranks
+expect "run_with_restart.sh: ranks that are no numbers" 2 "--ranks 'all'" -- scripts/run_with_restart.sh --ranks all --out x -- true
 expect "run_with_restart.sh repeats no usage error" 2 "unknown option" "!giving up" -- \
     scripts/run_with_restart.sh --ranks 2 --out "$work/never" -- "$train_gpt" --no-such-option
