@@ -75,19 +75,30 @@ class CommMpi final : public Comm {
         MPI_CHECK(MPI_Allgatherv(MPI_IN_PLACE, 0, type(t), all, c.counts.data(), c.begins.data(),
                                  type(t), comm_));
     }
+    // A piece of all slices at a time, as much as the buffer for what is received holds.
     void do_all_to_all(void* all, Slices s, Dtype t, const Take& take, void*) override {
-        const Counts c = counts(s);
-        const int mine = c.counts[size_t(rank_)];
-        const size_t bytes = size_t(mine) * dtype_bytes(t);
-        std::vector<char> got(bytes * size_t(size_));
-        std::vector<int> same(size_t(size_), mine), begins(size_t(size_), 0);
-        for (int r = 0; r < size_; r++) begins[size_t(r)] = r * mine;
-        MPI_CHECK(MPI_Alltoallv(all, c.counts.data(), c.begins.data(), type(t), got.data(),
-                                same.data(), begins.data(), type(t), comm_));
-        for (int r = 0; r < size_ && mine; r++)
-            take(r == rank_ ? static_cast<char*>(all) + s.begin(r) * dtype_bytes(t)
-                            : got.data() + size_t(r) * bytes,
-                 0, size_t(mine));
+        const size_t width = dtype_bytes(t), ranks = size_t(size_);
+        const size_t each = std::min(s.each, std::max<size_t>(kReceived / (width * ranks), 1));
+        const Counts whole = counts(s);
+        std::vector<char> got(each * width * ranks);
+        for (size_t first = 0; first < s.each; first += each) {
+            const auto count = [&](int r) {
+                return s.count(r) > first ? int(std::min(each, s.count(r) - first)) : 0;
+            };
+            const int mine = count(rank_);
+            Counts out, in;
+            for (int r = 0; r < size_; r++) {
+                out.counts.push_back(count(r));
+                out.begins.push_back(count(r) ? whole.begins[size_t(r)] + int(first) : 0);
+                in.counts.push_back(mine);
+                in.begins.push_back(r * mine);
+            }
+            MPI_CHECK(MPI_Alltoallv(all, out.counts.data(), out.begins.data(), type(t), got.data(),
+                                    in.counts.data(), in.begins.data(), type(t), comm_));
+            char* own = static_cast<char*>(all) + (s.begin(rank_) + first) * width;
+            for (int r = 0; r < size_ && mine; r++)
+                take(r == rank_ ? own : got.data() + size_t(r * mine) * width, first, size_t(mine));
+        }
     }
     void do_broadcast(void* data, size_t n, Dtype t, int root) override {
         in_pieces(data, n, t, [&](void* piece, int count) {
@@ -107,6 +118,8 @@ class CommMpi final : public Comm {
     void do_barrier() override { MPI_CHECK(MPI_Barrier(comm_)); }
 
   private:
+    static constexpr size_t kReceived = 1 << 20;  // bytes of an all-to-all that lie here at a time
+
     // MPI 3 counts in int.
     template <class Each>
     static void in_pieces(void* data, size_t n, Dtype t, Each each) {
