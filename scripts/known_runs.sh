@@ -50,7 +50,7 @@ fitting() {
         if given --micro-batch "$@"; then return 0; fi
         # A micro-batch that does not divide the step has no plan.
         bytes=$("$train_gpt" plan "${numbers[@]}" "$@" --ranks "$ranks" 2> /dev/null |
-            awk '$1 == "total" && $2 == "memory" { print $3 }') || true
+            awk '$1 == "total" && $2 == "memory" { gsub(",", "", $3); print $3 }') || true
         if [ -n "$bytes" ] && [ "$bytes" -le "$room" ]; then return 0; fi
     done
     if [ -n "$bytes" ]; then

@@ -56,7 +56,7 @@ export TRAIN_GPT=$work/bin/train_gpt PATH=$work/bin:$PATH GPUS=$work/gpus OUT=$w
 
 plan() { # SCRIPT OPTIONS...: "MICRO_BATCH BYTES" of its plan
     local script=$1; shift
-    bash "$script" --dry-run "$@" | awk '/^step:/ { b = $8 } $1 == "total" && $2 == "memory" { print b, $3 }'
+    bash "$script" --dry-run "$@" | awk '/^step:/ { b = $8 } $1 == "total" && $2 == "memory" { gsub(",", "", $3); print b, $3 }'
 }
 largest() { # SCRIPT MIB: the plan fits into nine tenths of it, and twice the micro-batch does not
     local b bytes twice room=$(($2 * 1024 * 1024 * 9 / 10))
