@@ -12,8 +12,7 @@ static bool started(bool ok) {
 void h5_init() {
     static const bool once = started(H5open() >= 0 && H5PLset_loading_state(0) >= 0);
     // A library that is built for threads has an error stack in each.
-    static thread_local const bool here =
-        started(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0);
+    static thread_local const bool here = started(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) >= 0);
     (void)once, (void)here;
 }
 
