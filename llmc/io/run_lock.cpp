@@ -105,8 +105,6 @@ RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) 
             if (owner.is_null()) make_dirs(std::filesystem::path(out).lexically_normal());
             if (owner.is_null()) refuse_foreign(out);
             lock_ = take_lock(out);
-            was_ours_ = !owner.is_null();
-            if (was_ours_) previous_run_id_ = owner["run_id"];
             owner = {{"program", "train_gpt"},
                      {"run_id", run_id},
                      {"host", host_name()},
@@ -120,13 +118,8 @@ RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) 
         }
     });
     if (error) throw *error;
-    if (comm.size() > 1) {
-        owner = json::parse(broadcast_text(comm, owner.dump(-1, ' ', false, kReplace)));
-        error = agree(comm, [&] { check_seen(out, owner); });
-        if (error) throw *error;
-    }
-    int32_t ours = was_ours_;
-    comm.broadcast(&ours, 1, 0, "whose folder --out is");
-    was_ours_ = ours;
-    previous_run_id_ = broadcast_text(comm, previous_run_id_);
+    if (comm.size() == 1) return;
+    owner = json::parse(broadcast_text(comm, owner.dump(-1, ' ', false, kReplace)));
+    error = agree(comm, [&] { check_seen(out, owner); });
+    if (error) throw *error;
 }

@@ -1,8 +1,7 @@
 // llmc/io/run_lock.h: one run at a time in an --out directory, and only in one of ours.
 //
-//     OUT/.lock        an fcntl lock on it is held while the run lives; the system drops it with
-//     the
-//                      process, so that a lock left by a crash does not block
+//     OUT/.lock        an fcntl lock on it is held while the run lives; the system drops it
+//                      with the process, so that a lock left by a crash does not block
 //     OUT/owner.json   {"program":"train_gpt","run_id":..,"host":..,"pid":..}: marks OUT as ours,
 //                      and names the holder to a second run
 #pragma once
@@ -22,13 +21,6 @@ class RunLock {
     // directory that rank 0 has taken, or sees another one under that name.
     RunLock(const std::string& out_dir, const std::string& run_id, Comm& comm);
 
-    // Whether OUT already belonged to a run: a resume is possible.
-    bool was_ours() const { return was_ours_; }
-    // The run id that owner.json held before; empty if there was none.
-    const std::string& previous_run_id() const { return previous_run_id_; }
-
   private:
     Fd lock_;  // on rank 0
-    bool was_ours_ = false;
-    std::string previous_run_id_;
 };

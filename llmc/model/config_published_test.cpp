@@ -3,11 +3,10 @@
 // mathematics is refused by name.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 
-#include "llmc/core/check.h"
 #include "llmc/model/config.h"
+#include "llmc/model/config_testing.h"
 #include "llmc/model/parameters.h"
 
 namespace {
@@ -166,16 +165,6 @@ const Published& published(const std::string& name) {
     for (const Published& p : kPublished)
         if (name == p.name) return p;
     throw std::runtime_error("no such model: " + name);
-}
-
-std::string error_of(const std::function<void()>& f) {
-    try {
-        f();
-    } catch (const Error& e) {
-        EXPECT_EQ(e.code, Exit::Usage);
-        return e.what();
-    }
-    return "no error";
 }
 
 }  // namespace

@@ -5,18 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "llmc/core/check.h"
+#include "llmc/model/config_testing.h"
 #include "llmc/model/parameters.h"
-
-static std::string error_of(const std::function<void()>& f) {
-    try {
-        f();
-    } catch (const Error& e) {
-        EXPECT_EQ(e.code, Exit::Usage);
-        return e.what();
-    }
-    return "no error";
-}
 
 // Sizes as published: GPT-2's parameters with the tied head counted once.
 TEST(config, presets_have_the_published_number_of_parameters) {

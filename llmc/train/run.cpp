@@ -176,11 +176,10 @@ Run run_open(const Options& opt, World& world) {
 
 // Both belong to a run (dev/doc/canonical.md): with others it goes on, as another curve.
 static void warn_of_other_batch(const Run& run, const World& world) {
-    const nlohmann::json& before = run.start->manifest.meta.train;
     for (const auto& [name, option, mine] :
          {std::tuple("micro_batch", "--micro-batch", int64_t(run.opt.micro_batch)),
           {"batch_tokens", "--batch-tokens", run.opt.batch_tokens}}) {
-        const int64_t then = before.value(name, mine);
+        const int64_t then = run_number(*run.start, name, mine);
         if (world.rank == 0 && then != mine)
             std::fprintf(stderr,
                          "warning: %s %lld, but %s was trained with %lld: from here on the bits "

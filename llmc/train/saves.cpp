@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/io/json_integer.h"
 #include "llmc/train/alike.h"
 
 static void pieces_add(std::vector<TensorPiece>& pieces, const char* group,
@@ -73,17 +74,25 @@ static void check_same_model(const ModelConfig& there, const ModelConfig& here,
               "--model and --vocab-size as in that run, another --out, or --resume never");
 }
 
+int64_t run_number(const OpenCheckpoint& from, const char* key, int64_t fallback) {
+    const nlohmann::json& train = from.manifest.meta.train;
+    if (!train.contains(key)) return fallback;
+    CHECK(json_is_integer(train[key]), Exit::Damaged, str("field '", key, "' of ", from.path),
+          train[key].dump().substr(0, 60), "a whole number");
+    return train[key].get<int64_t>();
+}
+
 RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg) {
     const CheckpointMeta& meta = from.manifest.meta;
     check_same_model(model_config_from_json(meta.model, from.path), cfg, from.path);
-    const int64_t seq_len = meta.train.value("seq_len", int64_t(0));
+    const int64_t seq_len = run_number(from, "seq_len", 0);
     CHECK(seq_len == opt.seq_len, Exit::Usage,
           from.path + " counts its samples in another --seq-len", str(seq_len), str(opt.seq_len),
           str("--seq-len ", seq_len, ", or start anew with --model ", from.path));
-    const uint64_t seed = meta.train.value("seed", opt.seed);
-    CHECK(seed == opt.seed, Exit::Usage, from.path + " orders its samples by another --seed",
-          str(seed), str(opt.seed),
-          str("--seed ", seed, ", or start anew with --model ", from.path));
+    const nlohmann::json mine = opt.seed, seed = meta.train.value("seed", mine);
+    CHECK(seed == mine, Exit::Usage, from.path + " orders its samples by another --seed",
+          seed.dump(), mine.dump(),
+          str("--seed ", seed.dump(), ", or start anew with --model ", from.path));
     return run_state_from_json(meta.train);
 }
 

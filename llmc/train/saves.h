@@ -30,6 +30,10 @@ CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state,
                                const ModelConfig& cfg, const Tokenizer* tokenizer,
                                const World& world);
 
+// A whole number that the run has noted in its checkpoint; Damaged if it is none, the fallback if
+// it is not there.
+int64_t run_number(const OpenCheckpoint& from, const char* key, int64_t fallback);
+
 // What a checkpoint that a run resumes from says; refuses one of another model, or whose samples
 // are counted differently (--seq-len), naming both sides.
 RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg);

@@ -94,3 +94,27 @@ TEST(saves, a_run_resumes_only_from_its_own_model) {
         EXPECT_NE(resume(scaled, other).find("rope_scaling"), std::string::npos);
     }
 }
+
+TEST(saves, numbers_of_a_run_that_are_none_are_refused) {
+    const ModelConfig cfg = model_config("gpt2:d2");
+    Options opt;
+    opt.seq_len = 32;
+    for (const char* value : {"1e300", "32.5", "-32", "18446744073709551615", "\"32\""}) {
+        OpenCheckpoint c = checkpoint_of(cfg, opt);
+        c.manifest.meta.train["seq_len"] = nlohmann::json::parse(value);
+        try {
+            checkpoint_state(c, opt, cfg);
+            ADD_FAILURE() << value;
+        } catch (const Error& e) {
+            EXPECT_EQ(e.code, Exit::Damaged) << value;
+        }
+    }
+}
+
+TEST(saves, the_seed_may_have_all_its_bits) {
+    const ModelConfig cfg = model_config("gpt2:d2");
+    Options opt, other;
+    opt.seed = UINT64_MAX, other.seed = UINT64_MAX - 1;
+    EXPECT_NO_THROW(checkpoint_state(checkpoint_of(cfg, opt), opt, cfg));
+    EXPECT_THROW(checkpoint_state(checkpoint_of(cfg, opt), other, cfg), Error);
+}

@@ -2,6 +2,12 @@
 # Helpers of the mpi_*_test.sh scripts, after tap.sh: starting ranks, a toy to train, exit codes.
 . scripts/test/toy.sh
 
+# needs_mpi WHAT: the test ends here, skipped, where no ranks can be started.
+needs_mpi() {
+    if ! command -v mpirun > /dev/null; then skip "$1" "no mpirun here"; exit; fi
+    if "$train_gpt" --version | grep -q '^MPI *no'; then skip "$1" "built without MPI"; exit; fi
+}
+
 # Root is refused, and so are more ranks than cores, unless one insists; and who waits must not spin.
 launch() {
     local ranks=$1; shift

@@ -4,10 +4,8 @@
 . scripts/test/tap.sh
 export OMP_WAIT_POLICY=passive
 train_gpt=${TRAIN_GPT:-build/train_gpt}
-
-if ! command -v mpirun > /dev/null; then skip "faults of ranks" "no mpirun here"; exit; fi
-if "$train_gpt" --version | grep -q '^MPI *no'; then skip "faults of ranks" "built without MPI"; exit; fi
 . scripts/test/mpi.sh
+needs_mpi "faults of ranks"
 
 toy_ranks
 toy+=(--val-every 0)

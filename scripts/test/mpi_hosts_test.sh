@@ -5,11 +5,9 @@
 . scripts/test/tap.sh
 export OMP_WAIT_POLICY=passive
 train_gpt=${TRAIN_GPT:-build/train_gpt}
-
-if ! command -v mpirun > /dev/null; then skip "two hosts" "no mpirun here"; exit; fi
-if "$train_gpt" --version | grep -q '^MPI *no'; then skip "two hosts" "built without MPI"; exit; fi
-if ! unshare --uts hostname east 2> /dev/null; then skip "two hosts" "no right to name a host (unshare --uts)"; exit; fi
 . scripts/test/mpi.sh
+needs_mpi "two hosts"
+if ! unshare --uts hostname east 2> /dev/null; then skip "two hosts" "no right to name a host (unshare --uts)"; exit; fi
 
 cat > "$work/remote_shell" << 'EOS'
 #!/bin/bash

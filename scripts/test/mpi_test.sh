@@ -4,10 +4,8 @@
 . scripts/test/tap.sh
 export OMP_WAIT_POLICY=passive
 train_gpt=${TRAIN_GPT:-build/train_gpt}
-
-if ! command -v mpirun > /dev/null; then skip "many ranks" "no mpirun here"; exit; fi
-if "$train_gpt" --version | grep -q '^MPI *no'; then skip "many ranks" "built without MPI"; exit; fi
 . scripts/test/mpi.sh
+needs_mpi "many ranks"
 
 expect "selftest-comm" 0 "values: right" "all-reduce, the library's" -- launch 2 "$train_gpt" selftest-comm --max-mb 1
 expect "selftest-comm on 5 ranks" 0 "values: right" -- launch 5 "$train_gpt" selftest-comm --max-mb 0

@@ -4,10 +4,9 @@
 . scripts/test/tap.sh
 export OMP_WAIT_POLICY=passive CUSIM_DEVICES=4
 train_gpt=${CUDA_TRAIN_GPT:-${BUILD:-build}/sim/train_gpt}
-
-if ! command -v mpirun > /dev/null; then skip "ranks on GPUs" "no mpirun here"; exit; fi
-if [ ! -x "$train_gpt" ]; then skip "ranks on GPUs" "no $train_gpt; make test builds it"; exit; fi
 . scripts/test/mpi.sh
+if [ ! -x "$train_gpt" ]; then skip "ranks on GPUs" "no $train_gpt; make test builds it"; exit; fi
+needs_mpi "ranks on GPUs"
 
 expect "selftest-comm between GPUs" 0 "and between GPUs" "NCCL 2." "GPU 0 to others" -- \
     launch 3 "$train_gpt" selftest-comm --device cuda --max-mb "${TEST_DEEP:-0}"
