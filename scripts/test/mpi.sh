@@ -14,12 +14,13 @@ launch() {
     mpirun -np "$ranks" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "$@"
 }
 
-# Each rank notes its exit code in $work/code.RANK. mpirun ends the others by SIGTERM when one is gone: the
-# shell around a rank, and the rank itself, do without it.
+# Each rank notes its exit code in $work/code.RANK. mpirun ends the others when one has failed, by SIGTERM,
+# which the shell around a rank and the rank itself do without, and by SIGKILL a second later, too early for
+# a rank that a busy machine lets wait: so it hears of no failure.
 codes() {
     local ranks=$1; shift
     rm -f "$work"/code.*
-    launch "$ranks" bash -c 'trap "" TERM; "${@:2}"; code=$?; echo $code > "$1/code.$OMPI_COMM_WORLD_RANK"; exit $code' \
+    launch "$ranks" bash -c 'trap "" TERM; "${@:2}"; code=$?; echo $code > "$1/code.$OMPI_COMM_WORLD_RANK"' \
         _ "$work" "$@"
 }
 same_codes() {  # NAME CODE RANKS
