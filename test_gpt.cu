@@ -477,7 +477,7 @@ TYPED_TEST(gpt_cuda, a_checkpoint_travels_between_devices) {
 
 // The plan is what a run allocates, to the byte.
 TYPED_TEST(gpt_cuda, the_plan_equals_what_a_run_allocates) {
-    World world = world_init();
+    World world = world_init(60);
     const ModelConfig cfg = model_config("gpt2:d2", 300);
     for (int accumulate : {1, 3})
         for (Recompute recompute : {Recompute::None, Recompute::Block}) {

@@ -98,7 +98,7 @@ static Exit train(const Options& options, World& world) {
 int main(int argc, char** argv) {
     World world;
     return report_errors(world, [&] {
-        world = world_init();
+        world = world_init(start_limit_asked(argc, argv));
         Options opt = options_parse(argc, argv);
         if (opt.answered) return Exit::Done;
         device_setup(opt, world);

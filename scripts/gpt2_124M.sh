@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # GPT-2 124M on 10 billion tokens of web text: the size and the data of llm.c's smallest run.
-#   machine        any number of ranks that divides 512 sequences of 1024 tokens, each with a GPU or a share
+#   machine        any number of ranks (a step is 512 sequences of 1024 tokens), each with a GPU or a share
 #                  of the cores; numbers and micro-batch follow the GPU (known_runs.sh)
 #   data           FineWeb's sample of 10 B tokens in GPT-2's tokens, as llm.c's dev/data/fineweb.py writes it;
 #                  `train_gpt tokenize` makes the same kind of files of any text (data/README.md)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # GPT-2 1558M, the full size, on 34 billion tokens of web text, the length of llm.c's run.
-#   machine        any number of ranks that divides 1024 sequences of 1024 tokens, each with a GPU or a share
+#   machine        any number of ranks (a step is 1024 sequences of 1024 tokens), each with a GPU or a share
 #                  of the cores; numbers and micro-batch follow the GPU (known_runs.sh)
 #   data           FineWeb-Edu's sample of 100 B tokens (llm.c's dev/data/edu_fineweb.sh fetches it), of which
 #                  a third is read

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # GPT-2 774M on 30 billion tokens of web text, a fifth of llm.c's run.
-#   machine        any number of ranks that divides 512 sequences of 1024 tokens, each with a GPU or a share
+#   machine        any number of ranks (a step is 512 sequences of 1024 tokens), each with a GPU or a share
 #                  of the cores; numbers and micro-batch follow the GPU (known_runs.sh)
 #   data           FineWeb's sample of 100 B tokens (llm.c's dev/data/fineweb.py --version 100B), of which a
 #                  third is read; the sample of 10 B would be read three times over

@@ -48,9 +48,11 @@ fitting() {
     for b in 64 32 16 8 4 2 1; do
         numbers=(--device cuda --dtype "$type" --micro-batch "$b")
         if given --micro-batch "$@"; then return 0; fi
-        # A micro-batch that does not divide the step has no plan.
-        bytes=$("$train_gpt" plan "${numbers[@]}" "$@" --ranks "$ranks" 2> /dev/null |
-            awk '$1 == "total" && $2 == "memory" { gsub(",", "", $3); print $3 }') || true
+        # A micro-batch that does not divide the step, or leaves a rank without one, has no plan. One that the
+        # ranks divide badly is none to take.
+        bytes=$("$train_gpt" plan "${numbers[@]}" "$@" --ranks "$ranks" 2> /dev/null | awk -v b="$b" '
+            / % of the work is padding/ && b > 1 && $(NF - 6) > 10 { exit }
+            $1 == "total" && $2 == "memory" { gsub(",", "", $3); print $3 }') || true
         if [ -n "$bytes" ] && [ "$bytes" -le "$room" ]; then return 0; fi
     done
     if [ -n "$bytes" ]; then

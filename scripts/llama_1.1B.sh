@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TinyLlama-1.1B from scratch on 22 billion tokens (20 a parameter): its sizes and its settings (Zhang et
 # al. 2024, arXiv:2401.02385, table 1 and section 2), a hundredth of its three trillion tokens.
-#   machine        any number of ranks that divides 1024 sequences of 2048 tokens, each with a GPU or a share
+#   machine        any number of ranks (a step is 1024 sequences of 2048 tokens), each with a GPU or a share
 #                  of the cores; numbers and micro-batch follow the GPU (known_runs.sh)
 #   tokens         22 B: 10,490 steps of 2,097,152
 #   expected time  1.6e20 FLOP (7.3e9 a token: 6 N and attention) / (GPUs x the FLOP/s that each sustains);

@@ -2,7 +2,7 @@
 # LLaMA-3.2-1B, pretraining continued on a billion tokens of one's own: from a Hugging Face folder, with a
 # fresh optimizer and a short warm-up to a low rate.
 #   MODEL          the folder: config.json, *.safetensors, tokenizer.json   [Llama-3.2-1B]
-#   machine        any number of ranks that divides 256 sequences of 2048 tokens, each with a GPU or a share
+#   machine        any number of ranks (a step is 256 sequences of 2048 tokens), each with a GPU or a share
 #                  of the cores; numbers and micro-batch follow the GPU (known_runs.sh)
 #   tokens         1 B: 1,907 steps of 524,288
 #   expected time  8.2e18 FLOP (8.2e9 a token: 6 N and attention) / (GPUs x the FLOP/s that each sustains);

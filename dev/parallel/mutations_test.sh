@@ -43,7 +43,7 @@ mutate "a layer's neighbour is gathered"     $shards 's/params_ \+ b->local,/par
 mutate "the wrong owner"                     $slicing 's/b->slices\(\)\.begin\(rank\)/b->slices().begin(rank ? rank - 1 : rank)/'
 mutate "the last slice is never owned"       $slicing 's/if \(const int64_t n = int64_t\(b->slices\(\)\.count\(rank\)\)\)/if (const int64_t n = int64_t(b->slices().count(rank)); n == b->each)/'
 mutate "slices that cut a chunk of the norm" $slicing 's/each = round_up\(\(n \+ ranks - 1\) \/ ranks, kTensorAlign\)/each = (n + ranks - 1) \/ ranks/'
-mutate "ranks do not meet"                   $shared 's/if \(r != rank_\) wait_for\(counts_\[r\], met_\);/(void)r;/'
+mutate "ranks do not meet"                   $shared 's/^        wait_for\(come, all\);/        (void)all;/'
 mutate "one place instead of two"            llmc/parallel/comm_shared.h 's/\(met_ \+ uint32_t\(ago\)\) % 2/0u * uint32_t(ago)/' $shared
 mutate "registered: a sum stays with its owner" $shared 's/combine\(shifted<void\*>\(at, shift\)/combine(std::vector<void*>{at[size_t(rank_)] + shift}/'
 mutate "registered: nobody waits to be read" $shared 's/return meet\(\);/return;/'

@@ -10,6 +10,7 @@
 
 #include "llmc/core/backend.h"
 #include "llmc/core/check.h"
+#include "llmc/core/round.h"
 
 // CUDA_CHECK(cudaMalloc(...)): a failed call throws Error(Exit::Resource) that names the call, the
 // place, the kernel launched last and the training step.
@@ -55,10 +56,4 @@ __device__ __forceinline__ T* dyn_smem() {
     extern __shared__ __align__(128) unsigned char dyn_smem_base[];
     return reinterpret_cast<T*>(dyn_smem_base);
 #endif
-}
-
-// ceil(a / b) for grid sizes.
-template <class A, class B>
-__host__ __device__ constexpr auto ceil_div(A a, B b) {
-    return (a + b - 1) / b;
 }

@@ -15,7 +15,7 @@ void AsyncSave::start(const std::string& out_dir, const CheckpointMeta& meta,
     CHECK(!under_way(), Exit::Usage, "a save is under way");
     ended_ = false;
     thread_ = std::thread([this, out_dir, meta, pieces = std::move(my_pieces), &saves] {
-        timeline_thread(2);
+        timeline_thread(Row::Saving);
         comm_record_behind();
         omp_set_num_threads(1);  // of this thread: the cores belong to the one that computes
         const double begin = comm_clock();

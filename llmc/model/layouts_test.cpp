@@ -1,6 +1,7 @@
 // One curve whatever the layout: loss, gradient norm, parameters and moments have the same bits
-// over 20 steps for any number of ranks, ZeRO stage, bucket size, overlap and recompute. A rank
-// holds what the plan says and sends what the formulas say.
+// over 20 steps for any number of ranks, any split of the micro-batches over them, ZeRO stage,
+// bucket size, overlap and recompute. A rank holds what the plan says and sends what the formulas
+// say.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -37,14 +38,15 @@ struct Layout {
     Wire wire = Wire::Fp32;
     bool tied = true;
     int steps = kSteps;
-    int model = -1;  // of tiny_models(); -1: the toy
+    int model = -1;      // of tiny_models(); -1: the toy
+    bool dealt = false;  // micro-batches are dealt like cards, not cut into runs
     ModelConfig config() const {
         return model < 0 ? toy_config(tied) : tiny_models()[size_t(model)];
     }
     std::string text() const {
         return str("ranks ", ranks, ", zero ", zero, ", bucket ", bucket, ", overlap ", overlap,
                    ", recompute ", int(recompute), ", reduction ", int(reduction), ", wire ",
-                   int(wire), ", tied ", tied, ", model ", model);
+                   int(wire), ", tied ", tied, ", model ", model, ", dealt ", dealt);
     }
 };
 
@@ -64,14 +66,27 @@ ShardsConfig shards_config(const Layout& l) {
     return c;
 }
 
-// A micro-batch is a function of its global index alone. Some have few valid targets, one has none.
+// A micro-batch is a function of its global index alone. Some have few valid targets, one has none;
+// so has the one that fills up a rank's, -1.
 void toy_batch(int step, int micro, std::vector<int>& tokens, std::vector<int>& targets) {
     for (int i = 0; i < B * T; i++) {
         const uint64_t at = uint64_t((step * kMicroBatches + micro) * B * T + i);
         tokens[size_t(i)] = int(random_bits(3, 0, at) % 37);
-        const int next = (5 * tokens[size_t(i)] + 3) % 37;  // can be learnt
-        targets[size_t(i)] = i < micro % (B * T + 1) ? next : kIgnoreTarget;
+        const int next = (5 * tokens[size_t(i)] + 3) % 37;                    // can be learnt
+        targets[size_t(i)] = i < micro % (B * T + 1) ? next : kIgnoreTarget;  // -1 % 8 is -1
     }
+}
+
+// Which micro-batches a rank works on. All have equally many: what is missing is empty, -1.
+std::vector<int> micro_batches_of(int rank, const Layout& l) {
+    std::vector<int> mine;
+    if (l.dealt)
+        for (int m = rank; m < kMicroBatches; m += l.ranks) mine.push_back(m);
+    else
+        for (int m = kMicroBatches * rank / l.ranks; m < kMicroBatches * (rank + 1) / l.ranks; m++)
+            mine.push_back(m);
+    mine.resize(size_t(micro_batches_each(kMicroBatches, l.ranks)), -1);
+    return mine;
 }
 
 // One rank of the run; all ranks must come to the same losses and norms.
@@ -89,14 +104,13 @@ Outcome train(const Layout& l, Comm& comm) {
     shards.state_from_host(0);
 
     std::vector<int> tokens(B * T), targets(B * T);
-    const int first = kMicroBatches * comm.rank() / comm.size();
-    const int last = kMicroBatches * (comm.rank() + 1) / comm.size();
+    const std::vector<int> mine = micro_batches_of(comm.rank(), l);
     for (int step = 0; step < l.steps; step++) {
         const int64_t sent = comm.bytes_sent();
         int64_t valid = 0;
         for (int m = 0; m < kMicroBatches; m++) valid += m % (B * T + 1);
         gpt_loss_reset(gpt);
-        for (int m = first; m < last; m++) {
+        for (int m : mine) {
             toy_batch(step, m, tokens, targets);
             gpt_forward_backward(gpt, shards, tokens.data(), targets.data(), 1.f / float(valid));
         }
@@ -169,17 +183,21 @@ TEST(layouts, one_curve) {
     const Outcome one = outcome_of({});
     EXPECT_LT(one.losses[kSteps - 1], one.losses[0]);
     int layouts = 0, turn = 0;
-    for (int ranks : {1, 2, 3, 4, 8})
+    Layout l;
+    for (int ranks : {1, 2, 3, 4, 5, 7, 8})  // 24 micro-batches: 5 and 7 do not divide them
         for (int zero : {0, 1, 2, 3})
             for (double bucket : kBuckets)
                 for (bool overlap : {true, false})
                     for (Recompute recompute :
-                         {Recompute::None, Recompute::Selective, Recompute::Block}) {
-                        // Each value of each axis meets each of the first two, at least once.
-                        if (!deep() && turn++ % 7) continue;
-                        expect_same(one, {ranks, zero, bucket, overlap, recompute});
-                        layouts++;
-                    }
+                         {Recompute::None, Recompute::Selective, Recompute::Block})
+                        for (bool dealt : {false, true}) {
+                            // Each value of each axis meets each of the first two, at least once.
+                            if (!deep() && turn++ % 13) continue;
+                            l.ranks = ranks, l.zero = zero, l.bucket = bucket, l.overlap = overlap;
+                            l.recompute = recompute, l.dealt = dealt;
+                            expect_same(one, l);
+                            layouts++;
+                        }
     std::printf("%d layouts, one hash: %016llx%016llx, curve %016llx\n", layouts,
                 (unsigned long long)one.state[0], (unsigned long long)one.state[1],
                 (unsigned long long)one.curve);

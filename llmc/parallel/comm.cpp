@@ -5,7 +5,7 @@
 CommRecording Comm::record(const char* kind, const char* what, Dtype t, size_t n, size_t sent) {
     const int64_t bytes = size() > 1 ? int64_t(sent * dtype_bytes(t)) : 0;
     bytes_sent_ += bytes;
-    return {kind, what, t, n, bytes};
+    return {kind, what, t, n, bytes, stream()};
 }
 
 std::shared_ptr<void> Comm::memory_register(void* data, size_t bytes, const char* what) {

@@ -1,7 +1,7 @@
 // llmc/parallel/comm_behind.h: collectives of a thread that works behind the back of the run, on a
 // communicator of its own (an asynchronous save).
 //
-// They have a ring of records and numbers of their own: ranks are there at different times, and
+// They have a newest record and numbers of their own: ranks are there at different times, and
 // would else no longer number alike what the run communicates (comm_record.h).
 #pragma once
 #include "llmc/parallel/comm_record.h"

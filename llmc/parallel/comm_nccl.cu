@@ -10,6 +10,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/launch.cuh"
+#include "llmc/parallel/comm_shared.h"  // failure_of
 
 std::string nccl_version_text(int code) {
     const int unit = code < 10000 ? 1000 : 10000;
@@ -97,7 +98,7 @@ class CommNccl final : public Comm {
     CudaStream stream() const override { return stream_.get(); }
     void check_alive() override {
         const int32_t failed = failure_ ? failure_->load() : 0;
-        if (failed) throw PeerFailed{failed & 255, failed >> 8};
+        if (failed) throw failure_of(failed);
         if (aborted_) throw PeerFailed{int(Exit::Resource), rank_};
     }
 

@@ -21,7 +21,7 @@ CommQueue::~CommQueue() {
 }
 
 void CommQueue::serve() {
-    timeline_thread(1);
+    timeline_thread(Row::Communication);
     omp_set_num_threads(1);  // of this thread: the cores belong to the one that computes
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -1,6 +1,7 @@
 // StreamQueue: events between the stream that computes and the one that communicates.
 #include "llmc/core/launch.cuh"
 #include "llmc/parallel/comm_queue.h"
+#include "llmc/parallel/timeline.h"
 
 constexpr size_t kSpans = 512;  // events are not taken back before so many are under way
 
@@ -51,6 +52,7 @@ void StreamQueue::wait(int64_t ticket) {
     waited_ = ticket;
     const int64_t known = submitted_ - int64_t(work_.size());  // to be over
     if (ticket <= known) return;
+    const TimelineScope scope("wait for communication", compute_);
     Span span{event_record(compute_), nullptr};
     wait_for(compute_, work_[size_t(ticket - known - 1)].end);
     span.end = event_record(compute_);

@@ -2,8 +2,6 @@
 
 #include <time.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 #include <mutex>
 
@@ -12,18 +10,13 @@
 #include "llmc/parallel/timeline.h"
 
 namespace {
-std::mutex mutex;  // a collective takes microseconds, the lock some 20 ns
-struct Ring {
-    std::array<CommRecord, kCommRecords> records;
-    int64_t last = 0;
-    CommRecord& at(int64_t seq) { return records[size_t(seq) % kCommRecords]; }
-};
-Ring of_run, behind_run;
+std::mutex mutex;               // a collective takes microseconds, the lock some 20 ns
+CommRecord of_run, behind_run;  // the newest
 thread_local bool is_behind = false;
 
-CommRecord newest(Ring& ring) {
+CommRecord copy_of(const CommRecord& record) {
     const std::lock_guard lock(mutex);
-    return ring.at(ring.last);
+    return record;
 }
 }  // namespace
 
@@ -41,36 +34,31 @@ bool comm_is_behind() {
 }
 
 // A recording is begun and ended by the same thread.
-CommRecording::CommRecording(const char* kind, const char* what, Dtype t, size_t n, int64_t sent) {
+CommRecording::CommRecording(const char* kind, const char* what, Dtype t, size_t n, int64_t sent,
+                             CudaStream stream)
+    : stream_(stream) {
+    FOR_CUDA(if (stream.handle) mark_ = timeline_mark(stream);)
     const std::lock_guard lock(mutex);
-    Ring& ring = is_behind ? behind_run : of_run;
-    seq_ = ++ring.last;
-    ring.at(seq_) = {seq_, kind, what, t, n, sent, comm_clock(), 0};
+    CommRecord& newest = is_behind ? behind_run : of_run;
+    newest = mine_ = {newest.seq + 1, kind, what, t, n, sent, comm_clock(), 0};
 }
 
 CommRecording::~CommRecording() {
+    const CommRecord& r = mine_;
+    mine_.end = comm_clock();
+    if (!stream_.handle) timeline_add(r.kind, r.what, r.sent, r.begin, r.end);
+    FOR_CUDA(else timeline_add_gpu(r.kind, r.what, r.sent, Row::GpuCommunication, stream_, mark_,
+                                   timeline_mark(stream_));)
     const std::lock_guard lock(mutex);
-    CommRecord& r = (is_behind ? behind_run : of_run).at(seq_);
-    if (r.seq != seq_) return;
-    r.end = comm_clock();
-    timeline_add(r.kind, r.what, r.sent, r.begin, r.end);
+    CommRecord& newest = is_behind ? behind_run : of_run;
+    if (newest.seq == mine_.seq) newest = mine_;
 }
 
 CommRecord comm_last() {
-    return newest(of_run);
+    return copy_of(of_run);
 }
 CommRecord comm_last_behind() {
-    return newest(behind_run);
-}
-
-std::vector<CommRecord> comm_records(int64_t from) {
-    const std::lock_guard lock(mutex);
-    Ring& ring = of_run;
-    std::vector<CommRecord> records;
-    for (int64_t seq = std::max({from, ring.last - kCommRecords + 1, int64_t(1)}); seq <= ring.last;
-         seq++)
-        records.push_back(ring.at(seq));
-    return records;
+    return copy_of(behind_run);
 }
 
 std::string comm_text(const CommRecord& r) {

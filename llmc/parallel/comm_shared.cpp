@@ -13,19 +13,20 @@
 #include <cstring>
 
 #include "llmc/core/check.h"
+#include "llmc/core/round.h"
 #include "llmc/parallel/combine.h"
 
 constexpr int kSpins = 4000;        // some 20 us
+constexpr int kYields = 200;        // some 50 us when nobody else wants the core
+constexpr double kLong = 50e-6;     // s; a yield that takes longer went to someone who computes
+constexpr int kSleeps = 100;        // waits without yielding after such a one
 constexpr long kNap = 100'000'000;  // ns between two looks at whether a rank has failed
 constexpr size_t kSmall = 8 << 10;  // bytes that every rank adds up for itself
 
 // ---- memory
 
-static size_t round_up(size_t n, size_t to) {
-    return (n + to - 1) / to * to;
-}
 static size_t count_bytes(size_t ranks) {
-    return round_up((ranks + 2 * ranks * ranks) * sizeof(SharedCount), 4096);
+    return round_up((1 + 2 * ranks * ranks) * sizeof(SharedCount), 4096);
 }
 size_t CommShared::bytes(int ranks) {
     const size_t n = size_t(ranks);
@@ -151,10 +152,31 @@ static void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
     ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &nap, nullptr, 0);
 }
 
+// After the value has changed: either this sees the sleeper, or the sleeper saw the new value
+// before it slept.
+void CommShared::wake(SharedCount& count) {
+    if (count.sleepers.load() > 0) ::syscall(SYS_futex, &count.value, FUTEX_WAKE, INT32_MAX);
+}
 void CommShared::post(SharedCount& count, uint32_t value) {
     count.value.store(value);
-    // Either this sees the sleeper, or the sleeper saw the new value before it slept.
-    if (count.sleepers.load() > 0) ::syscall(SYS_futex, &count.value, FUTEX_WAKE, INT32_MAX);
+    wake(count);
+}
+
+// Ranks that share cores let each other run, which takes a fraction of sleeping and being woken. On
+// a core that someone else keeps busy a yield costs his whole time slice, and sleeping is better.
+template <class There>
+bool CommShared::yield_until(There there) const {
+    if (sleeps_ > 0) return sleeps_--, false;
+    for (int i = 0; i < kYields; i++) {
+        if (there()) return true;
+        const double begin = comm_clock();
+        ::sched_yield();
+        if (comm_clock() - begin > kLong) {
+            sleeps_ = kSleeps;
+            break;
+        }
+    }
+    return there();
 }
 
 void CommShared::wait_for(SharedCount& count, uint32_t target) const {
@@ -163,13 +185,14 @@ void CommShared::wait_for(SharedCount& count, uint32_t target) const {
         if (there(count.value.load(std::memory_order_acquire))) return;
         __builtin_ia32_pause();
     }
+    if (spins_ == 0 && yield_until([&] { return there(count.value.load()); })) return;
     count.sleepers++;
     for (uint32_t seen; !there(seen = count.value.load());) {
         futex_wait(count.value, seen);
         const int32_t failed = failure_ ? failure_->load() : 0;
         if (failed && !there(count.value.load())) {
             count.sleepers--;
-            throw PeerFailed{failed & 255, failed >> 8};
+            throw failure_of(failed);
         }
     }
     count.sleepers--;
@@ -177,9 +200,12 @@ void CommShared::wait_for(SharedCount& count, uint32_t target) const {
 
 void CommShared::meet() {
     met_++;
-    post(counts_[rank_], met_);
-    for (int r = 0; r < size_; r++)
-        if (r != rank_) wait_for(counts_[r], met_);
+    const uint32_t all = met_ * uint32_t(size_);
+    SharedCount& come = counts_[0];
+    if (come.value.fetch_add(1) + 1 == all)
+        wake(come);  // the last one
+    else
+        wait_for(come, all);
 }
 
 // ---- pieces

@@ -17,8 +17,8 @@
 // written again in p+2: two places, used by turns, are enough, also from one collective to the
 // next.
 //
-// Ranks meet by counting: each one's count is a word of its own, and whoever must wait looks at it
-// a while, if there is a core for every rank, and then sleeps (futex).
+// Ranks meet by counting who has come: the last one lets all go. Whoever must wait looks at the
+// count a while, if there is a core for every rank, and then sleeps (futex), once a meeting.
 #pragma once
 #include <atomic>
 #include <vector>
@@ -50,6 +50,14 @@ struct SharedStatus {
 };
 inline int32_t failure_word(int code, int rank) {
     return code | rank << 8;
+}
+inline PeerFailed failure_of(int32_t word) {
+    return {word & 255, word >> 8};
+}
+// False: a rank of this host has failed before.
+inline bool failure_tell(SharedStatus& status, int code, int rank) {
+    int32_t nobody = 0;
+    return status.failure.compare_exchange_strong(nobody, failure_word(code, rank));
 }
 
 class CommShared final : public Comm {
@@ -97,7 +105,10 @@ class CommShared final : public Comm {
     // All ranks: nobody leaves before everybody has come; ends the period.
     void meet();
     void wait_for(SharedCount& count, uint32_t target) const;
+    template <class There>
+    bool yield_until(There there) const;
     static void post(SharedCount& count, uint32_t value);
+    static void wake(SharedCount& count);
 
     // Places of the period under way (ago = 0) and of the one before (ago = 1).
     char* inbox(int rank, int ago) const { return place(rank, 0, ago); }
@@ -123,16 +134,16 @@ class CommShared final : public Comm {
     void publish(const Piece& p, size_t piece, const char* mine) const;
     void copy_out(const Piece& p, size_t piece, char* all) const;
     SharedCount& mail(int from, int to, int which) const {
-        return counts_[size_t(size_) + (size_t(from) * size_t(size_) + size_t(to)) * 2 +
-                       size_t(which)];
+        return counts_[1 + (size_t(from) * size_t(size_) + size_t(to)) * 2 + size_t(which)];
     }
     char* mailbox(int from, int to) const {
         return mail_ + (size_t(from) * size_t(size_) + size_t(to)) * kMail;
     }
 
     int rank_, size_, spins_;
+    mutable int sleeps_ = 0;  // waits that will not yield
     const std::atomic<int32_t>* failure_;
-    SharedCount* counts_;  // meetings of each rank; letters sent and taken for each pair
+    SharedCount* counts_;  // who has come, over all meetings; letters sent and taken by each pair
     char *data_, *mail_;
     uint32_t met_ = 0;  // meetings so far, modulo 2^32
     std::vector<Registered> registered_;

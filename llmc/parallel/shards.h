@@ -56,7 +56,8 @@ struct ShardsConfig {
     int zero = 0;
     Reduction reduction = Reduction::Canonical;
     Wire wire = Wire::Fp32;
-    int64_t micro_batches = 1;  // of one optimizer step, over all ranks, a multiple of these
+    int64_t micro_batches = 1;  // of one optimizer step, over all N ranks; each releases
+                                // ceil(micro_batches / N), if need be one of zeros
     double bucket_bytes = 25e6;
     bool overlap = true;     // communicate behind backward
     bool inference = false;  // parameters alone: no gradients, no optimizer state, no slices

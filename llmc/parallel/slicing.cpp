@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-static int64_t round_up(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
-
 Slicing slicing(const ParamLayout& layout, int ranks, bool within_blocks, double bucket_bytes,
                 int width) {
     const auto elements = [&](double bytes) {

@@ -15,7 +15,13 @@
 #include <vector>
 
 #include "llmc/core/layout.h"
+#include "llmc/core/round.h"
 #include "llmc/parallel/comm.h"
+
+// How many micro-batches each rank works on: where N does not divide M, some get an empty one.
+inline int64_t micro_batches_each(int64_t micro_batches, int ranks) {
+    return ceil_div(micro_batches, ranks);
+}
 
 struct Bucket {
     int64_t first, n;  // elements of the whole

@@ -10,31 +10,44 @@ namespace {
 std::atomic<bool> running{false};
 std::mutex mutex;
 Timeline kept;
-thread_local int this_thread = 0;
+thread_local Row this_row = Row::Training;
 }  // namespace
 
 void timeline_start() {
     running = true;
 }
-void timeline_thread(int thread) {
-    this_thread = thread;
+bool timeline_runs() {
+    return running;
+}
+void timeline_thread(Row row) {
+    this_row = row;
 }
 
 void timeline_add(const char* name, const char* what, int64_t bytes, double begin, double end) {
+    timeline_add({name, what, bytes, begin, end, this_row});
+}
+void timeline_add(const TimelineSpan& span) {
     if (!running) return;
     const std::lock_guard lock(mutex);
     if (kept.spans.size() < kTimelineSpans)
-        kept.spans.push_back({name, what, bytes, begin, end, this_thread});
+        kept.spans.push_back(span);
     else
         kept.dropped++;
 }
 
 Timeline timeline_take() {
+    FOR_CUDA(timeline_collect_gpu();)
     const std::lock_guard lock(mutex);
     return std::exchange(kept, {});
 }
 
-TimelineScope::TimelineScope(const char* name) : name_(name), begin_(comm_clock()) {}
+TimelineScope::TimelineScope(const char* name, CpuStream) : name_(name), begin_(comm_clock()) {}
+TimelineScope::TimelineScope(const char* name, CudaStream s)
+    : name_(name), begin_(comm_clock()), stream_(s) {
+    FOR_CUDA(mark_ = timeline_mark(s);)
+}
 TimelineScope::~TimelineScope() {
-    timeline_add(name_, "", -1, begin_, comm_clock());
+    if (!stream_.handle) timeline_add(name_, "", -1, begin_, comm_clock());
+    FOR_CUDA(else if (mark_)
+                 timeline_add_gpu(name_, "", -1, Row::Gpu, stream_, mark_, timeline_mark(stream_));)
 }

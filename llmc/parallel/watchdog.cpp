@@ -142,9 +142,7 @@ void Watchdog::look_for_the_dead() {
         if (is_alive(pid)) {
             seen_[size_t(r)] = true;
         } else if (seen_[size_t(r)]) {
-            int32_t nobody = 0;
-            const int32_t word = failure_word(int(Exit::Hang), world_.rank);
-            if (world_.status->failure.compare_exchange_strong(nobody, word))
+            if (failure_tell(*world_.status, int(Exit::Hang), world_.rank))
                 std::fprintf(stderr, "%serror: the process of local rank %d (%d) is gone %s\n",
                              world_prefix(world_).c_str(), r, pid,
                              phase_text(phase_, step_).c_str());
@@ -157,9 +155,7 @@ void Watchdog::look_for_the_dead() {
 FOR_CUDA(void Watchdog::look_at_gpus() {
     if (world_.size == 1) return;
     if (const std::string error = nccl_async_error(); !error.empty()) {
-        int32_t nobody = 0;
-        const int32_t word = failure_word(int(Exit::Resource), world_.rank);
-        if (world_.status->failure.compare_exchange_strong(nobody, word))
+        if (failure_tell(*world_.status, int(Exit::Resource), world_.rank))
             std::fprintf(stderr, "%serror: NCCL: %s %s; last collective %s\n",
                          world_prefix(world_).c_str(), error.c_str(),
                          phase_text(phase_, step_).c_str(), comm_text(comm_last()).c_str());
@@ -176,7 +172,7 @@ void Watchdog::follow_failed_rank(double now) {
     say_last_words();
     world_.status->ranks[world_.local_rank].done = 1;
     std::fflush(nullptr);
-    std::_Exit(failed & 255);
+    std::_Exit(failure_of(failed).code);
 }
 
 // Who has communicated least, and whose heart has stopped; ends the clause before it.
@@ -202,9 +198,7 @@ static std::string who_is_behind(const World& world) {
 void Watchdog::report_hang(double idle) {
     const RunPhase phase = phase_;
     const int code = int(Exit::Hang);
-    int32_t nobody = 0;
-    const bool first = !world_.status || world_.status->failure.compare_exchange_strong(
-                                             nobody, failure_word(code, world_.rank));
+    const bool first = !world_.status || failure_tell(*world_.status, code, world_.rank);
     if (!first) return;  // another rank has told; follow_failed_rank ends this one
     const CommRecord behind = comm_last_behind();
     const std::string of_save = phase == RunPhase::Save && behind.seq

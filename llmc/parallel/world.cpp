@@ -5,14 +5,19 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "llmc/core/check.h"
+#include "llmc/core/round.h"
 #include "llmc/parallel/comm_nccl.h"
 
+constexpr size_t kPage = 4096;
 constexpr auto kPatience = std::chrono::milliseconds(2000);  // for the other ranks of the host
 
 template <class There>
@@ -34,14 +39,11 @@ static void share_cores(const World& world) {
     if (!bound) omp_set_num_threads(std::max(1, CPU_COUNT(&set) / world.local_size));
 }
 
-static size_t rounded(size_t bytes) {
-    return (bytes + 4095) / 4096 * 4096;
-}
-
 // The memory that the ranks of a host share: their status, and two communicators.
 static void share_memory(World& world) {
     const int n = world.local_size;
-    const size_t status = rounded(SharedStatus::bytes(n)), comm = rounded(CommShared::bytes(n));
+    const size_t status = round_up(SharedStatus::bytes(n), kPage),
+                 comm = round_up(CommShared::bytes(n), kPage);
     const bool one_host = n == world.size;
     char* memory = static_cast<char*>(world.mpi->shared_memory(status + (one_host ? 2 * comm : 0)));
     world.status = reinterpret_cast<SharedStatus*>(memory);
@@ -59,7 +61,44 @@ static void share_memory(World& world) {
     }
 }
 
-World world_init() {
+namespace {
+// Ends the process, which has no rank yet, unless it is destroyed before `limit` seconds are over.
+class StartGuard {
+  public:
+    StartGuard(const std::string& host, double limit)
+        : host_(host), thread_([this, limit] { run(limit); }) {}
+    ~StartGuard() {
+        {
+            const std::lock_guard lock(mutex_);
+            started_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+
+  private:
+    void run(double limit) {
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_for(lock, std::chrono::duration<double>(std::min(limit, 1e8)),
+                              [&] { return started_; }))
+            return;
+        std::fprintf(
+            stderr,
+            "[process %d of %s] error: not all processes that were launched came to MPI_Init; "
+            "expected within %.1f s; hint: did one end, or hang, before this program "
+            "began in it? If machines are that slow, a larger --start-limit\n",
+            int(::getpid()), host_.c_str(), limit);
+        std::_Exit(int(Exit::Hang));
+    }
+    const std::string host_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool started_ = false;
+    std::thread thread_;  // last: it uses the others
+};
+}  // namespace
+
+World world_init(double limit) {
     World world;
     char host[256] = "localhost";
     gethostname(host, sizeof host - 1);
@@ -69,7 +108,10 @@ World world_init() {
     sigemptyset(&signals);
     for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
     pthread_sigmask(SIG_BLOCK, &signals, &before);
-    world.mpi = MpiSession::start();
+    {
+        const StartGuard guard(world.host, limit);
+        world.mpi = MpiSession::start();
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
     if (world.mpi) {
@@ -143,9 +185,8 @@ static bool lower_rank_says(const World& world, const std::string& message) {
 int world_fail(World& world, int code, const std::string& message) {
     const bool alone = world.size == 1;
     if (!alone) {
-        int32_t first = 0;
-        world.status->failure.compare_exchange_strong(first, failure_word(code, world.rank));
-        code = world.status->failure & 255;
+        failure_tell(*world.status, code, world.rank);
+        code = failure_of(world.status->failure).code;
     }
     if (!message.empty() && (alone || !lower_rank_says(world, message)))
         std::fprintf(stderr, "%serror: %s\n", world_prefix(world).c_str(), message.c_str());

@@ -30,8 +30,10 @@ struct World {
 
 // Collective over all processes that the launcher has started. Threads that MPI starts leave
 // SIGTERM, SIGINT and SIGUSR1 to the main thread. Divides the cores among the ranks of a host,
-// unless the launcher has bound each to its own or OMP_NUM_THREADS says otherwise.
-World world_init();
+// unless the launcher has bound each to its own or OMP_NUM_THREADS says otherwise. MPI waits for
+// processes that ended before they came to it; after `limit` seconds this process says so and ends
+// with code 6.
+World world_init(double limit);
 
 // dp for memory that this stream works on; for GPUs, which must be in use, they are introduced to
 // each other at the first call, a collective one.

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <numeric>
 
+#include "llmc/ops/classifier.h"
+
 namespace {
 
 constexpr int kT = 3;
@@ -50,9 +52,16 @@ std::vector<int> consumed(const TokenFiles& files, int64_t first, int micro_batc
     int count = 0;
     for (int r = 0; r < ranks; r++) {
         const Batch b = batch_read(files, 5, first, micro_batches, B, kT, r, ranks);
-        EXPECT_EQ(b.valid, int64_t(b.micro_batches) * B * kT);
-        count += b.micro_batches;
-        for (size_t i = 0; i < b.tokens.size(); i += kT) ids.push_back(b.tokens[i]);
+        const int64_t one = int64_t(B) * kT;
+        EXPECT_EQ(b.micro_batches, (micro_batches + ranks - 1) / ranks);
+        EXPECT_EQ(b.tokens.size(), size_t(b.micro_batches * one));
+        EXPECT_EQ(b.targets.size(), b.tokens.size());
+        // What is not full is empty, and comes last.
+        EXPECT_EQ(b.valid % one, 0);
+        count += int(b.valid / one);
+        for (int64_t i = 0; i < b.micro_batches * one; i++)
+            EXPECT_EQ(b.targets[size_t(i)] == kIgnoreTarget, i >= b.valid);
+        for (int64_t i = 0; i < b.valid; i += kT) ids.push_back(b.tokens[size_t(i)]);
     }
     EXPECT_EQ(count, micro_batches);
     return ids;

@@ -11,7 +11,10 @@
 #include "llmc/core/backend.h"
 #include "llmc/core/check.h"
 #include "llmc/core/nearest.h"
+#include "llmc/core/plural.h"
+#include "llmc/parallel/slicing.h"
 #include "llmc/train/options_table.h"
+#include "llmc/train/progress.h"  // grouped
 
 namespace {
 
@@ -160,7 +163,7 @@ std::vector<OptionRow> rows() {
     row("steps", &O::steps, at_least(1), kBatch, Run, "optimizer steps of the whole run"),
     row("micro-batch", &O::micro_batch, at_least(1), kBatch, Run | Eval, "sequences at once on one rank; memory grows with it"),
     row("seq-len", &O::seq_len, at_least(1), kBatch, Run | Eval, "tokens in a sequence", "1024, or the model's maximum if less"),
-    row("batch-tokens", &O::batch_tokens, at_least(1), kBatch, Run, "tokens of one step over all ranks, a multiple of micro-batch x seq-len x ranks", "one micro-batch a rank"),
+    row("batch-tokens", &O::batch_tokens, at_least(1), kBatch, Run, "tokens of one step over all ranks, a multiple of micro-batch x seq-len", "one micro-batch a rank"),
 
     row("lr", &O::lr, above(0), kAdamW, Run, "peak learning rate"),
     row("warmup-steps", &O::warmup_steps, at_least(0), kAdamW, Run, "steps of linear rise from 0 to the peak", "700, or a tenth of the steps if less"),
@@ -316,19 +319,38 @@ void options_derive(Options& opt, int model_max_seq_len, int ranks) {
           str("--micro-batch ", opt.micro_batch, " x --seq-len ", opt.seq_len),
           str("at most ", INT_MAX, " tokens"));
     opt.ranks = ranks;
-    const int64_t unit = rows * ranks;
-    if (opt.batch_tokens == 0) opt.batch_tokens = unit;
-    const int64_t below = opt.batch_tokens / unit * unit, over = below + unit;
-    CHECK(opt.batch_tokens % unit == 0, Exit::Usage,
+    if (opt.batch_tokens == 0) opt.batch_tokens = rows * ranks;
+    const int64_t least = rows * ranks;
+    const int64_t below = opt.batch_tokens / rows * rows, over = std::max(below + rows, least);
+    CHECK(opt.batch_tokens % rows == 0, Exit::Usage,
           "--batch-tokens does not divide into micro-batches",
           str("batch-tokens ", opt.batch_tokens, ", micro-batch ", opt.micro_batch, " x seq-len ",
-              opt.seq_len, " x ranks ", ranks, " = ", unit),
-          "batch-tokens = accumulation x micro-batch x seq-len x ranks",
-          below > 0 ? str("--batch-tokens ", below, " or ", over) : str("--batch-tokens ", over));
-    const int64_t accumulation = opt.batch_tokens / unit;
-    CHECK(accumulation <= INT_MAX, Exit::Usage, "too many micro-batches in one step",
-          str(accumulation), str("at most ", INT_MAX), "a smaller --batch-tokens");
-    opt.grad_accum = int(accumulation);
+              opt.seq_len, " = ", rows),
+          "batch-tokens = micro-batches x micro-batch x seq-len",
+          below >= least ? str("--batch-tokens ", below, " or ", over)
+                         : str("--batch-tokens ", over));
+    const int64_t micro_batches = opt.batch_tokens / rows;
+    CHECK(micro_batches >= ranks, Exit::Usage, "more ranks than micro-batches in a step",
+          str(ranks, " ranks, batch-tokens ", opt.batch_tokens, " = ", micro_batches, " x ",
+              opt.micro_batch, " x ", opt.seq_len),
+          "one micro-batch a rank or more",
+          str("--batch-tokens ", least, ", or at most ", counted(micro_batches, "rank"),
+              opt.micro_batch > 1 ? ", or a smaller --micro-batch" : ""));
+    CHECK(micro_batches <= INT_MAX, Exit::Usage, "too many micro-batches in one step",
+          str(micro_batches), str("at most ", INT_MAX), "a smaller --batch-tokens");
+    opt.micro_batches = int(micro_batches);
+    opt.grad_accum = int(micro_batches_each(micro_batches, ranks));
 
     if (opt.warmup_steps < 0) opt.warmup_steps = std::min(kWarmupSteps, opt.steps / 10);
+}
+
+std::string step_text(const Options& opt) {
+    const std::string tokens = str(grouped(opt.batch_tokens), " tokens = "),
+                      ranks = str(" on ", counted(opt.ranks, "rank"));
+    const int64_t places = int64_t(opt.grad_accum) * opt.ranks, empty = places - opt.micro_batches;
+    if (empty == 0)
+        return str(tokens, opt.grad_accum, " x ", opt.micro_batch, " x ", opt.seq_len, ranks);
+    return str(tokens, opt.micro_batches, " micro-batches of ", opt.micro_batch, " x ", opt.seq_len,
+               ranks, ", ", opt.grad_accum, " or ", opt.grad_accum - 1,
+               " each: ", 100 * empty / places, " % of the work is padding");
 }

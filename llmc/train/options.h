@@ -114,7 +114,8 @@ struct Options {
     int max_mb = 64;  // selftest-comm
 
     // Worked out by options_derive(), never set by the user.
-    int grad_accum = 0;      // micro-batches a rank adds up for one step
+    int micro_batches = 0;   // of one step, over all ranks
+    int grad_accum = 0;      // micro-batches a rank adds up for one step, at most
     std::string device_why;  // by device_setup()
 };
 
@@ -125,10 +126,18 @@ constexpr int kSeqLen = 1024, kWarmupSteps = 700;
 // and nothing else is looked at.
 Options options_parse(int argc, const char* const* argv);
 
+// What follows --start-limit, or its default: ranks need it to meet, and only then can one of them
+// say what is wrong with the options.
+double start_limit_asked(int argc, const char* const* argv);
+
 // Fills in what depends on the model and on the number of data-parallel ranks:
-//   batch_tokens = grad_accum * micro_batch * seq_len * ranks
-// and refuses, with the equation and the nearest valid values, what does not divide.
+//   batch_tokens = micro_batches * micro_batch * seq_len,  grad_accum = ceil(micro_batches / ranks)
+// and refuses, with the equation and the nearest valid values, what does not divide, and more ranks
+// than micro-batches.
 void options_derive(Options& opt, int model_max_seq_len, int ranks);
+// "524,288 tokens = 4 x 16 x 1024 on 8 ranks", or what becomes of micro-batches that the ranks do
+// not divide.
+std::string step_text(const Options& opt);
 
 const char* command_name(Command c);
 std::string options_help(Command c);

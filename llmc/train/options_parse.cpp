@@ -222,3 +222,14 @@ Options options_parse(int argc, const char* const* argv) {
     options_check(opt);
     return opt;
 }
+
+double start_limit_asked(int argc, const char* const* argv) {
+    const std::string name = "--start-limit";
+    double seconds = 0;
+    for (int i = 1; i < argc; i++) {
+        const std::string word = argv[i];
+        if (word == name && i + 1 < argc) seconds = std::atof(argv[i + 1]);
+        if (word.starts_with(name + "=")) seconds = std::atof(word.c_str() + name.size() + 1);
+    }
+    return seconds > 0 ? seconds : Options().start_limit;
+}

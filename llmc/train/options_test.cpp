@@ -318,6 +318,18 @@ TEST(options, help_names_every_option_of_the_command_once) {
         EXPECT_TRUE(has(version_text(), fact)) << fact;
 }
 
+TEST(options, start_limit_before_options_are_checked) {
+    const auto asked = [](std::vector<const char*> args) {
+        return start_limit_asked(int(args.size()), args.data());
+    };
+    EXPECT_EQ(asked({"train_gpt"}), Options().start_limit);
+    EXPECT_EQ(asked({"train_gpt", "--no-such", "--start-limit", "3.5"}), 3.5);
+    EXPECT_EQ(asked({"train_gpt", "--start-limit=2", "--lr"}), 2);
+    for (const char* bad : {"0", "-1", "soon", "nan"})
+        EXPECT_EQ(asked({"train_gpt", "--start-limit", bad}), Options().start_limit) << bad;
+    EXPECT_EQ(asked({"train_gpt", "--start-limit"}), Options().start_limit);
+}
+
 TEST(options, derived_batch) {
     Options opt;
     opt.micro_batch = 2;
@@ -329,10 +341,23 @@ TEST(options, derived_batch) {
     opt.batch_tokens = 2 * 64 * 3 * 5;
     options_derive(opt, 1024, 3);
     EXPECT_EQ(opt.grad_accum, 5);
+    EXPECT_EQ(step_text(opt), "1,920 tokens = 5 x 2 x 64 on 3 ranks");
+
+    // Ranks need not divide the micro-batches.
+    options_derive(opt, 1024, 4);
+    EXPECT_EQ(opt.micro_batches, 15);
+    EXPECT_EQ(opt.grad_accum, 4);
+    EXPECT_EQ(
+        step_text(opt),
+        "1,920 tokens = 15 micro-batches of 2 x 64 on 4 ranks, 4 or 3 each: 6 % of the work is "
+        "padding");
+    EXPECT_TRUE(has(refusal_derive(opt, 1024, 16), "--batch-tokens 2048, or at most 15 ranks"));
 
     opt.batch_tokens = 1000;
     EXPECT_TRUE(has(refusal_derive(opt, 1024, 1), "--batch-tokens 896 or 1024"));
-    EXPECT_TRUE(has(refusal_derive(opt, 1024, 1), "micro-batch 2 x seq-len 64 x ranks 1 = 128"));
+    EXPECT_TRUE(has(refusal_derive(opt, 1024, 8), "--batch-tokens 1024"));
+    EXPECT_FALSE(has(refusal_derive(opt, 1024, 8), "896"));
+    EXPECT_TRUE(has(refusal_derive(opt, 1024, 1), "micro-batch 2 x seq-len 64 = 128"));
     opt.batch_tokens = 100;
     EXPECT_TRUE(has(refusal_derive(opt, 1024, 1), "--batch-tokens 128"));
     EXPECT_TRUE(has(refusal_derive(opt, 32, 1), "--seq-len is longer"));

@@ -59,9 +59,7 @@ void plan_print(const Options& opt, const ModelConfig& cfg, const Tokenizer* tok
                 cfg.name.c_str(), grouped(layout.count).c_str(), counted(cfg.L, "layer").c_str(),
                 cfg.C, counted(cfg.H, "head").c_str(), grouped(cfg.V).c_str(),
                 grouped(cfg.Vp).c_str());
-    std::printf("step: %s tokens = %s of %d x %d on %s\n\n", grouped(opt.batch_tokens).c_str(),
-                counted(opt.grad_accum, "micro-batch").c_str(), opt.micro_batch, opt.seq_len,
-                counted(opt.ranks, "rank").c_str());
+    std::printf("step: %s\n\n", step_text(opt).c_str());
     std::printf("%-14s %-36s %16s\n", "memory", "", "bytes a rank");
     std::string kind;
     for (const MemoryRow& row : plan.rows) {

@@ -12,7 +12,7 @@
 #include "llmc/train/saves.h"
 
 TEST(planner, the_plan_equals_what_a_run_allocates) {
-    World world = world_init();
+    World world = world_init(60);
     const ModelConfig cfg = model_config("gpt2:d2", 300);
     for (int accumulate : {1, 3})
         for (Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Block})
@@ -71,7 +71,7 @@ TEST(planner, the_snapshot_of_an_asynchronous_save_is_in_the_plan) {
 }
 
 TEST(planner, measuring_allocates_nothing) {
-    World world = world_init();
+    World world = world_init(60);
     Options opt;
     const ModelConfig cfg = model_config("gpt2:1558M");
     options_derive(opt, cfg.max_T, 1);

@@ -213,15 +213,15 @@ template <class Elem, class Stream>
 int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gpt,
                           Shards<Elem, Stream>& shards, World& world) {
     const int B = run.opt.micro_batch, T = run.opt.seq_len;
-    const Batch batch = batch_read(run.train, run.opt.seed, state.samples,
-                                   run.opt.grad_accum * world.size, B, T, world.rank, world.size);
+    const Batch batch = batch_read(run.train, run.opt.seed, state.samples, run.opt.micro_batches, B,
+                                   T, world.rank, world.size);
     int64_t valid = batch.valid;
     world.dp->all_reduce(&valid, 1, ReduceOp::Sum, "valid targets");
     const float scale = valid ? 1.f / float(valid) : 0.f;
 
     gpt_loss_reset(gpt);
     for (int i = 0; i < batch.micro_batches; i++) {
-        const TimelineScope scope("micro-batch");
+        const TimelineScope scope("micro-batch", gpt.stream);
         gpt_forward_backward(gpt, shards, batch.tokens_of(i, int64_t(B) * T),
                              batch.targets_of(i, int64_t(B) * T), scale);
     }
@@ -249,8 +249,7 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
                      " ", plural(samples, "sample"), " of ", opt.seq_len)},
         {"",
          run.val ? str(grouped(run.val->tokens()), " tokens of validation") : "no validation data"},
-        {"step", str(grouped(opt.batch_tokens), " tokens = ", opt.grad_accum, " x ",
-                     opt.micro_batch, " x ", opt.seq_len, " on ", counted(world.size, "rank"))},
+        {"step", step_text(opt)},
         {"run", str(grouped(opt.steps), " ", plural(opt.steps, "step"), ", ", decimals(epochs, 2),
                     " epochs, ",
                     state.step >= opt.steps ? str("complete at step ", state.step)
@@ -339,7 +338,7 @@ ShardsConfig shards_config(const Options& opt) {
     config.seed = opt.seed;
     config.bucket_bytes = opt.bucket_mb * 1e6;
     config.overlap = opt.overlap == Overlap::On;
-    config.micro_batches = opt.batch_tokens / (int64_t(opt.micro_batch) * opt.seq_len);
+    config.micro_batches = opt.micro_batches;
     return config;
 }
 

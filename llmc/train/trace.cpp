@@ -1,5 +1,6 @@
 #include "llmc/train/trace.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -26,15 +27,17 @@ static std::string events_text(const Timeline& t, int rank) {
               {"args", {{"name", value}}}});
     };
     name("process_name", 0, str("rank ", rank));
-    name("thread_name", 0, "training");
-    name("thread_name", 1, "communication");
-    name("thread_name", 2, "saving");
+    constexpr const char* rows[] = {"training", "communication", "saving", "GPU",
+                                    "GPU, communication"};
+    const bool gpu = std::any_of(t.spans.begin(), t.spans.end(),
+                                 [](const TimelineSpan& s) { return s.row >= Row::Gpu; });
+    for (int row = 0; row < (gpu ? 5 : 3); row++) name("thread_name", row, rows[row]);
     for (const TimelineSpan& s : t.spans) {
         nlohmann::json event = {{"ph", "X"},
                                 {"name", *s.what ? str(s.name, ", ", s.what) : str(s.name)},
                                 {"cat", s.bytes >= 0 ? "communication" : "work"},
                                 {"pid", rank},
-                                {"tid", s.thread},
+                                {"tid", int(s.row)},
                                 {"ts", 1e6 * (s.begin - origin)},
                                 {"dur", 1e6 * (s.end - s.begin)}};
         if (s.bytes >= 0) event["args"] = {{"bytes", s.bytes}};

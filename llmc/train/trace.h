@@ -1,6 +1,7 @@
 // llmc/train/trace.h: --trace FILE: one timeline of all ranks, in the trace event format of Chrome,
 // which https://ui.perfetto.dev opens. A process is a rank; its threads are the one that trains,
-// the one that sends and, with --async-save, the one that saves.
+// the one that sends, with --async-save the one that saves, and on a GPU the two streams, with the
+// times at which the GPU did what the first thread had queued.
 //
 // A run that ends with an error ends without collectives: then each rank that still can writes its
 // own part, rank 0 to FILE and rank N to FILE.N. So does one that hangs, by its watchdog.

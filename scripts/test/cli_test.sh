@@ -26,7 +26,7 @@ for bad in "--steps 0" "--steps -1" "--micro-batch 0" "--micro-batch -2" "--seq-
     # shellcheck disable=SC2086  # two words
     expect "bad value $bad" 2 "${bad% *}" "expected" -- train --data "$data" $bad
 done
-expect "batch that does not divide" 2 "micro-batch 2 x seq-len 16 x ranks 1 = 32" "96 or 128" -- \
+expect "batch that does not divide" 2 "micro-batch 2 x seq-len 16 = 32" "96 or 128" -- \
     train --data "$data" --batch-tokens 100
 expect "longer than the model" 2 "--seq-len" "found 17" "at most 16" -- train --data "$data" --seq-len 17
 expect "unknown preset" 2 "gpt2:124" "did you mean 'gpt2:124M'?" -- \

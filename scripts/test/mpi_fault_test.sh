@@ -101,6 +101,9 @@ gone "a stopped rank ends the run with 6" 6
 grep -q "no progress for .* in step .*last collective #.*under way" "$work/err" \
     && grep -q "local rank 1 (process ${rank[1]}).*no sign of life" "$work/err" \
     && ok "the message names step, collective and rank" || { cat "$work/err"; not_ok "the message names step, collective and rank"; }
+# A process that ends well before it has begun: MPI would wait for it for ever.
+expect "a rank that never comes ends the others with 6" 6 "came to MPI_Init" "within 2.0 s" -- \
+    launch 3 bash -c '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec "$@"' _ "$train_gpt" "${long[@]}" --out "$work/never" --start-limit 2
 # Steps that take longer than the limit: 24,000 micro-batches each.
 expect "no alarm in a slow step" 0 "step 2/2" "!no progress" -- \
     launch 2 "$train_gpt" "${toy[@]}" --steps 2 --warmup-steps 0 --batch-tokens 744000 --out "$work/slow" --save-every 0 --step-limit 1 --start-limit 60

@@ -26,8 +26,8 @@ run_layout() {  # RANKS,ZERO OUT OPTIONS...
     launch "${layout%,*}" "$train_gpt" "${toy[@]}" --zero "${layout#*,}" --out "$out" "$@" > "$work/out" 2> "$work/err" \
         || { tail -n 5 "$work/err"; bad+=" $layout(exit)"; }
 }
-layouts="1,3 2,0 2,1 2,2 2,3 3,1 4,2 4,3"
-[ "${TEST_DEEP:-}" = 1 ] && layouts=$(echo {1..4},{0..3})
+layouts="1,3 2,0 2,1 2,2 2,3 3,1 4,2 4,3 5,1 5,3"  # 5 do not divide 12
+[ "${TEST_DEEP:-}" = 1 ] && layouts=$(echo {1..5},{0..3})
 bad=""
 for layout in $layouts; do
     out=$work/layout-$layout
@@ -40,7 +40,7 @@ done
 [ -z "$bad" ] && ok "one curve on: $layouts" || { echo "differs:$bad"; not_ok "one curve on: $layouts"; }
 
 # ---- from any layout's checkpoint in any layout: the next steps are the same
-pairs="2,1:3,3 3,1:2,2 4,3:1,0 2,0:4,2 4,2:2,1"
+pairs="2,1:3,3 3,1:2,2 4,3:1,0 2,0:4,2 5,1:2,1 4,2:5,3"
 [ "${TEST_DEEP:-}" = 1 ] && pairs=$(for a in $layouts; do for b in $layouts; do echo "$a:$b"; done; done)
 awk -F'[:,]' '$2 > 10' "$work/expected" > "$work/tail"
 bad=""
@@ -150,6 +150,7 @@ events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "
 for rank in (0, 1):
     mine = [e for e in events if e["pid"] == rank]
     assert sum(e["name"] == "micro-batch" for e in mine) == 3 * 12 / 2
+    assert sum(e["name"] == "update" for e in mine) == 3
     for name in ("all-gather, parameters of a block", "all-to-all, gradients of a block", "all-reduce, exact sum"):
         assert any(e["name"] == name and e["args"]["bytes"] > 0 for e in mine), name
     assert any(e["name"] == "save" for e in mine)
@@ -161,7 +162,7 @@ EOF
 
 # ---- what is refused: one message, the same code on every rank, nothing written
 run=("$train_gpt" "${toy[@]}" --out "$work/no")
-expect "a batch that does not divide" 2 "x ranks 5" "--batch-tokens 310 or 465" -- launch 5 "${run[@]}"
+expect "more ranks than micro-batches" 2 "5 ranks, batch-tokens 124 = 4 x 1 x 31" "--batch-tokens 155" -- launch 5 "${run[@]}" --batch-tokens 124
 [ "$(grep -c 'error:' "$work/.err")" = 1 ] && ok "in one message" || not_ok "in one message"
 codes 3 "${run[@]}" --model gpt2:125M > "$work/out" 2> "$work/err"
 same_codes "unknown model" 2 3

@@ -49,6 +49,36 @@ CUSIM_STREAM=rand:3 curve "one curve with streams out of order" "${deep:+$all}${
 
 is "the table names NCCL and how GPUs reach each other" grep -q "NCCL 2.*GPU 0 to others of this host" "$work/out"
 
+# ---- the timeline has the times of the GPU, not those at which the host queued its work
+bad=""
+run_layout 2,1 "$work/traced" --val-every 0 --save-every 0 --trace "$work/trace.json"
+[ -z "$bad" ] && is "--trace: rows of the GPU, in the order of its streams" python3 - "$work/trace.json" << 'EOF'
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+for rank in (0, 1):
+    def row(name):
+        return [e for e in events if e["ph"] == "X" and e["pid"] == rank and names[rank, e["tid"]] == name]
+    def named(part, rows):
+        return [e for e in rows if e["name"].startswith(part)]
+    def end(e): return e["ts"] + e["dur"]
+    gpu, sent = row("GPU"), row("GPU, communication")
+    batches, updates, waits = (named(n, gpu) for n in ("micro-batch", "update", "wait for communication"))
+    assert len(batches) == 3 * 6 / 2 and len(updates) == 3 and waits, (len(batches), len(updates), len(waits))
+    assert not named("micro-batch", row("training"))
+    reductions = named("reduce-scatter, gradients", sent)
+    assert reductions and all(e["args"]["bytes"] > 0 for e in reductions)
+    assert all(e["ts"] >= 0 and e["dur"] >= 0 for e in gpu + sent)
+    # One stream does one thing after another; and an update comes after what it adds up has been sent.
+    for rows in (batches, updates, sent):
+        assert all(end(a) <= b["ts"] + 1 for a, b in zip(rows, rows[1:])), "out of order"
+    for i, update in enumerate(updates):
+        assert end(batches[3 * i + 2]) <= update["ts"] + 1
+        mine = reductions[i * len(reductions) // 3:(i + 1) * len(reductions) // 3]
+        # Two streams have two origins, each known to within its synchronisation.
+        assert all(end(e) <= update["ts"] + 2000 for e in mine), "sent after the update"
+EOF
+
 # ---- saved behind the training: the copy in host memory is that of its step
 . scripts/test/saved_behind.sh
 saved_behind "--async-save on a GPU" 1 3 -- "${toy[@]}" --val-every 0
