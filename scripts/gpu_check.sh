@@ -171,16 +171,16 @@ speed=$(sed -nE 's/.*"tokens_per_s":([0-9.e+]+).*/\1/p' "$work/run/log.jsonl" 2>
 losses=$(sed -nE 's/.*"loss":([0-9.e+-]+).*/\1/p' "$work/run/log.jsonl" 2> /dev/null)
 # Operations a token: 6 N + 12 L C T (llmc/train/log.h); N and shape of the model as trained.
 params=$("$bin/train_gpt" plan --device cuda --model "$model" --vocab-size "$V" --seq-len "$T" --micro-batch 1 2> /dev/null |
-    sed -nE 's/^model .*: ([0-9]+) parameters.*/\1/p')
+    sed -nE 's/^model .*: ([0-9,]+) parameters.*/\1/p' | tr -d ,)
 mfu=$(awk -v s="${speed:-0}" -v n="${params:-0}" -v l="${shape[0]}" -v c="${shape[2]}" -v t=$T -v peak="${peak:-0}" \
-    'BEGIN { if (peak > 0) printf "%.3f", s * (6 * n + 12 * l * c * t) / (peak * 1e12); else print "null" }')
+    'BEGIN { if (s > 0 && n > 0 && peak > 0) printf "%.3f", s * (6 * n + 12 * l * c * t) / (peak * 1e12); else print "null" }')
 {
     echo
     echo "| model | micro-batch | steps | tokens/s | of the measured product's peak | first loss | last loss |"
     echo "|---|---|---|---|---|---|---|"
     echo "| $model bf16, T=$T | $B | ${steps_done:-0} | ${speed:-none} | $mfu | $(head -n 1 <<< "$losses") | $(tail -n 1 <<< "$losses") |"
 } >> "$md"
-member training "{\"model\":\"$model\",\"micro_batch\":$B,\"seq_len\":$T,\"steps\":${steps_done:-0},\"tokens_per_s\":${speed:-null},\"share_of_peak\":$mfu,\"first_loss\":$(head -n 1 <<< "${losses:-null}"),\"last_loss\":$(tail -n 1 <<< "${losses:-null}")}"
+member training "{\"model\":\"$model\",\"micro_batch\":$B,\"seq_len\":$T,\"parameters\":${params:-null},\"steps\":${steps_done:-0},\"tokens_per_s\":${speed:-null},\"share_of_peak\":$mfu,\"first_loss\":$(head -n 1 <<< "${losses:-null}"),\"last_loss\":$(tail -n 1 <<< "${losses:-null}")}"
 
 part "PyTorch beside it"
 for python in ${PYTHON:-python3 /usr/bin/python3}; do "$python" -c 'import torch' 2> /dev/null && break; done

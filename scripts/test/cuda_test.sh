@@ -134,7 +134,10 @@ if [ -x "$build/sim/kernels" ]; then
     is "its JSON is JSON" /usr/bin/python3 -c "
 import json, sys
 r = json.load(open(sys.argv[1]))
-assert r['training']['steps'] == 4 and r['training']['tokens_per_s'] > 0, r
+t, size = r['training'], 257 * 64 + 1024 * 64 + 12 * 64 * 64 + 13 * 64 + 2 * 64  # wte, wpe, layer, ln_f
+assert t['steps'] == 4 and t['tokens_per_s'] > 0 and t['parameters'] == size, r
+work = t['tokens_per_s'] * (6 * size + 12 * 64 * 32)  # 6 N + 12 L C T
+assert abs(t['share_of_peak'] - work / (r['ceilings']['gemm_tflops'] * 1e12)) <= 5.1e-4, r
 assert len(r['kernels']) > 25 and r['test_gpt']['failed'] == 0 and r['test_gpt']['passed'] > 1, r" \
         "$work/report/gpu_check.json"
 else
