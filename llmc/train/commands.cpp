@@ -169,9 +169,7 @@ Exit import_run(const Options& opt, World& world) {
     const ModelConfig& cfg = file.cfg;
     const std::unique_ptr<Tokenizer> tokenizer =
         opt.tokenizer.empty() ? model_file_tokenizer(opt.path) : tokenizer_named(opt.tokenizer);
-    CHECK(!tokenizer || tokenizer->vocab_size() <= cfg.V, Exit::Usage,
-          "the tokenizer has more tokens than the model", str(tokenizer->vocab_size()),
-          str("at most ", cfg.V));
+    if (tokenizer) check_tokenizer_fits(*tokenizer, cfg);
     const RunLock lock(opt.out, kImporter, *world.dp);
 
     Options as_run = opt;

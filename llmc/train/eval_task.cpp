@@ -147,10 +147,7 @@ class Reader {
         const bool some =
             !opt_.tokenizer.empty() || checkpoint_.manifest.meta.train.contains("tokenizer");
         if (tokenizer_ || (!some && !needed)) return tokenizer_.get();
-        tokenizer_ = model_tokenizer(opt_, checkpoint_);
-        CHECK(tokenizer_->vocab_size() <= cfg_.V, Exit::Usage,
-              "the tokenizer has more tokens than the model", str(tokenizer_->vocab_size()),
-              str("at most ", cfg_.V));
+        tokenizer_ = model_tokenizer(opt_, checkpoint_, cfg_);
         return tokenizer_.get();
     }
     std::string examples(const std::string& path) {

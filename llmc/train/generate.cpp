@@ -71,7 +71,7 @@ static Exit generate_with(const Options& opt, World& world) {
     const StreamOwner<Stream> stream;
     Memory<Stream> memory{stream.get()};
     const auto model = model_load<Elem>(opt.model, world, memory);
-    const std::unique_ptr<Tokenizer> tokenizer = model_tokenizer(opt, model.checkpoint);
+    const std::unique_ptr<Tokenizer> tokenizer = model_tokenizer(opt, model.checkpoint, model.cfg);
     const std::vector<int> prompt = prompt_tokens(*tokenizer, opt.prompt);
     Decoder<Elem, Stream> decoder(model.cfg, int(prompt.size()) + opt.tokens, 64, memory);
 

@@ -180,10 +180,19 @@ std::unique_ptr<Tokenizer> tokenizer_named(const std::string& spec) {
     return tokenizer;
 }
 
-std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint) {
-    if (!opt.tokenizer.empty()) return tokenizer_named(opt.tokenizer);
-    auto tokenizer = checkpoint_tokenizer(checkpoint);
+std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint,
+                                           const ModelConfig& cfg) {
+    auto tokenizer =
+        opt.tokenizer.empty() ? checkpoint_tokenizer(checkpoint) : tokenizer_named(opt.tokenizer);
     CHECK(tokenizer, Exit::Usage, "the model carries no tokenizer", checkpoint.path, "",
           "--tokenizer PATH");
+    check_tokenizer_fits(*tokenizer, cfg);
     return tokenizer;
+}
+
+void check_tokenizer_fits(const Tokenizer& tokenizer, const ModelConfig& cfg) {
+    CHECK(tokenizer.vocab_size() <= cfg.V, Exit::Usage,
+          "the tokenizer has more tokens than the model", str(tokenizer.vocab_size()),
+          str("at most ", cfg.V),
+          "the tokenizer that the model was trained with, or a new model with --vocab-size");
 }

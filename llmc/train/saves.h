@@ -59,5 +59,9 @@ std::vector<TensorPiece> model_file_pieces(const ModelFile& file, Comm& comm);
 std::unique_ptr<Tokenizer> tokenizer_named(const std::string& spec);
 // The tokenizer that a checkpoint carries, or null.
 std::unique_ptr<Tokenizer> checkpoint_tokenizer(const OpenCheckpoint& checkpoint);
-// --tokenizer, else the one inside the checkpoint; Usage error when there is neither.
-std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint);
+// --tokenizer, else the one inside the checkpoint; Usage error when there is neither, or when it
+// does not fit the model.
+std::unique_ptr<Tokenizer> model_tokenizer(const Options& opt, const OpenCheckpoint& checkpoint,
+                                           const ModelConfig& cfg);
+// Every id needs a row of the embedding: Usage error otherwise. A model may have rows to spare.
+void check_tokenizer_fits(const Tokenizer& tokenizer, const ModelConfig& cfg);

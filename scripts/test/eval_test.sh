@@ -176,6 +176,8 @@ expect "ids of another vocabulary" 3 "id 32767" "ids below 257" -- evaluate --ta
 for i in $(seq 1 300); do echo "line $i of $((i * i))"; done > "$work/more"
 is "a larger vocabulary" "$train_gpt" train-bpe "$work/more" --vocab-size 270 --out "$work/bpe.json"
 expect "a tokenizer of another model" 2 "more tokens than the model" -- evaluate --tokenizer "$work/bpe.json" --task arc --file "$work/arc.jsonl"
+expect "and for generate" 2 "more tokens than the model; found 270; expected at most 257" -- \
+    "$train_gpt" generate --model "$work/m" --tokenizer "$work/bpe.json" --prompt line --tokens 2
 is "a model without tokenizer" "$train_gpt" export "$work/m" --format hf --out "$work/hf"
 rm -f "$work"/hf/tokenizer* "$work"/hf/vocab.json
 is "and imported" "$train_gpt" import "$work/hf" --out "$work/bare"
