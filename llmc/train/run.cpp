@@ -95,9 +95,7 @@ NamedModel run_model(const Options& opt, World& world) {
     } else {
         m.tokenizer = std::move(own);
     }
-    CHECK(!m.tokenizer || m.tokenizer->vocab_size() <= m.cfg.V, Exit::Usage,
-          "the tokenizer has more tokens than the model", str(m.tokenizer->vocab_size()),
-          str("at most ", m.cfg.V), "--vocab-size");
+    if (m.tokenizer) check_tokenizer_fits(*m.tokenizer, m.cfg);
     return m;
 }
 
