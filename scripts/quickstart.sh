@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # make quickstart: from a fresh machine to a small GPT that writes English, in a few minutes on two
-# cores. Everything lies in quickstart/ afterwards; typed again it goes on where it was stopped.
+# cores. Everything lies in quickstart/NAME_OF_TEXT/ afterwards; typed again it goes on where it was
+# stopped.
 #   QUICKSTART=DIR      another folder                CORPUS=tinyshakespeare|austen   another text
 set -euo pipefail
 cd "$(dirname "$0")/.."
-dir=${QUICKSTART:-quickstart} build=${BUILD:-build}
+build=${BUILD:-build}
 began=$SECONDS
 title() { printf '\n==== %s\n' "$*"; }
 run() { printf '$ %s\n' "$*"; "$@"; }
@@ -18,9 +19,10 @@ ${MAKE:-make} --no-print-directory -j"$(nproc)"
 gpt=$build/train_gpt
 
 title "3 of 6: a text"
-mkdir -p "$dir"
 text=$(data/fetch_corpus.sh "${CORPUS:-auto}")
 echo "$text: $(wc -c < "$text") bytes"
+dir=${QUICKSTART:-quickstart}/$(basename "$text" .txt)  # another text is another vocabulary, and another run
+mkdir -p "$dir"
 
 title "4 of 6: learn a vocabulary from it, and turn the text into tokens"
 if [ ! -e "$dir/text_val_000000.bin" ]; then
