@@ -46,8 +46,9 @@ static std::string host_name() {
 static void make_dirs(const std::filesystem::path& path) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
+    const auto absolute = error ? path : std::filesystem::absolute(path, error);
     CHECK(!error, Exit::Usage, str("making directory ", path.string()), error.message());
-    for (auto dir = std::filesystem::absolute(path).parent_path();; dir = dir.parent_path()) {
+    for (auto dir = absolute.parent_path();; dir = dir.parent_path()) {
         // What we may not read we have not made.
         if (::access(dir.c_str(), R_OK) == 0) sync_dir(dir);
         if (dir == dir.root_path()) break;

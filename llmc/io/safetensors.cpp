@@ -215,7 +215,8 @@ static void file_write(const std::string& path, const std::vector<SafeTensorSour
     const uint64_t length = text.size();
 
     const std::string tmp = path + ".tmp";
-    fs::remove(tmp);
+    std::error_code none;
+    fs::remove(tmp, none);
     Fd file = file_create(tmp);
     write_all(file, std::string(reinterpret_cast<const char*>(&length), 8) + text, tmp);
     int64_t at = 8 + int64_t(length);

@@ -54,6 +54,8 @@ int report_errors(World& world, const std::function<Exit()>& command) {
         code = Exit::Resource;
     } catch (const PeerFailed& e) {
         return world_fail(world, e.code, "");
+    } catch (const std::exception& e) {  // of a library, and not foreseen
+        message = e.what(), code = Exit::Resource;
     }
     return world_fail(world, int(code), message);
 }

@@ -268,7 +268,8 @@ void hf_model_write(const std::string& folder, const ModelConfig& cfg, const Ten
     try {
         hf_files_write(folder, cfg, source, layout, tokenizer, dtype, file_bytes);
     } catch (...) {
-        for (const auto& file : fs::directory_iterator(folder, none)) fs::remove(file.path(), none);
+        for (fs::directory_iterator file(folder, none), end; file != end; file.increment(none))
+            fs::remove(file->path(), none);
         throw;
     }
 }

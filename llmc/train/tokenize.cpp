@@ -295,11 +295,13 @@ static bool is_tokenizer(const fs::path& path) {
 static std::string tokenizer_out(const std::string& out) {
     CHECK(!out.empty(), Exit::Usage, "--out needs a name");
     fs::path path = out;
-    if (!path.has_filename() || fs::is_directory(path)) path /= "tokenizer.json";
     std::error_code error;
+    if (!path.has_filename() || fs::is_directory(path, error)) path /= "tokenizer.json";
     fs::create_directories(dir_of(path), error);
     CHECK(!error, Exit::Usage, "cannot make the folder of --out " + out, error.message());
-    CHECK(!fs::exists(path) || is_tokenizer(path), Exit::Usage,
+    const bool there = fs::exists(path, error);
+    CHECK(!error, Exit::Usage, "cannot look for --out " + path.string(), error.message());
+    CHECK(!there || is_tokenizer(path), Exit::Usage,
           path.string() + " is in the way and is no tokenizer", "", "",
           "another --out, or remove it");
     return path.string();

@@ -396,6 +396,11 @@ TEST_F(Tokenize, train_bpe_overwrites_tokenizers_only) {
     EXPECT_THROW(run_bpe(), Error);
     bpe.out = "";
     EXPECT_THROW(run_bpe(), Error);
+    fs::create_symlink("loop", dir / "loop");  // leads nowhere: asking what it is is an error
+    for (const char* out : {"loop", "loop/x.json"}) {
+        bpe.out = (dir / out).string();
+        EXPECT_THROW(run_bpe(), Error);
+    }
     bpe.out = (dir / "x.json").string();
     bpe.vocab_size = 256;
     EXPECT_THROW(run_bpe(), Error);
