@@ -11,7 +11,7 @@ class CsvReader {
     CsvReader(std::string_view text, const std::string& where) : text_(text), where_(where) {}
 
     bool next(CsvRecord& record) {
-        while (at_ < text_.size() && line_end()) {
+        while (line_end()) {
         }
         if (at_ == text_.size()) return false;
         record = {{}, line_};
@@ -29,7 +29,8 @@ class CsvReader {
     }
     // Takes one line end, if there is one here.
     bool line_end() {
-        const size_t n = text_[at_] == '\n' ? 1 : text_.substr(at_, 2) == "\r\n" ? 2 : 0;
+        const std::string_view rest = text_.substr(at_);
+        const size_t n = rest.starts_with('\n') ? 1 : rest.starts_with("\r\n") ? 2 : 0;
         at_ += n;
         line_ += n > 0;
         return n > 0;

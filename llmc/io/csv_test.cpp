@@ -23,6 +23,10 @@ TEST(Csv, quotes_commas_and_line_ends) {
     EXPECT_TRUE(csv_parse("\n\r\n", "f").empty());
     EXPECT_EQ(csv_parse("a,", "f")[0].fields, (Fields{"a", ""}));
     EXPECT_EQ(csv_parse("a\rb\r\n", "f")[0].fields, (Fields{"a\rb"}));
+    // Nothing is read behind a last line without an end.
+    const auto part = csv_parse(std::string_view("a,b\nc", 3), "f");
+    ASSERT_EQ(part.size(), 1u);
+    EXPECT_EQ(part[0].fields, (Fields{"a", "b"}));
 }
 
 TEST(Csv, broken_quotes_are_refused) {
