@@ -11,13 +11,14 @@
 #include "llmc/core/plural.h"
 #include "llmc/io/json_integer.h"
 #include "llmc/io/text_file.h"
+#include "llmc/io/tokenizer.h"
 #include "llmc/io/tokens.h"
 
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;  // the note is for reading: fields stay in our order
 
 constexpr const char* kFormat = "train_gpt data 1";
-constexpr int64_t kMaxNoteBytes = 64 << 20, kMaxTokenizerBytes = 256 << 20;
+constexpr int64_t kMaxNoteBytes = 64 << 20;
 
 std::string data_prefix(const std::string& shard_path) {
     // From the end: ".bin", digits, "_train_" or "_val_".

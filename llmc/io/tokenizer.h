@@ -14,6 +14,7 @@
 // tokenizer_train.h. Proof: tokenizer_test.cpp, tokenizer_json_test.cpp.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -85,8 +86,9 @@ class Tokenizer {
 //     encoder.json + vocab.bpe  OpenAI's GPT-2; also under the names vocab.json + merges.txt
 //     tokenizer.bin             llm.c's, which can only decode; llama2.c's
 // Usage when there is nothing of the kind, or of a kind that would encode differently from its
-// author's program; Damaged when the content is broken.
+// author's program; Damaged when the content is broken, or more than kMaxTokenizerBytes.
 // clang-format on
+constexpr int64_t kMaxTokenizerBytes = 256 << 20;
 std::unique_ptr<Tokenizer> tokenizer_open(const std::string& spec);
 // The tokenizer of a model's folder: its tokenizer.json, and if that is missing or refused its
 // tokenizer.model, with a note on stderr; without both, a pair of files as above. Null when there

@@ -5,14 +5,13 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/io/text_file.h"
 #include "llmc/io/tokenizer_builder.h"
 #include "llmc/io/tokenizer_sentencepiece.h"
 
@@ -20,11 +19,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 static std::string file_read(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    CHECK(in, Exit::Usage, "cannot open tokenizer file " + path.string(), std::strerror(errno));
-    std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    CHECK(!in.bad() && !text.empty(), Exit::Damaged, "cannot read tokenizer file " + path.string(),
-          "no content");
+    std::string text = text_file_read(path, kMaxTokenizerBytes);
+    CHECK(!text.empty(), Exit::Damaged, "damaged tokenizer " + path.string(), "no content");
     return text;
 }
 

@@ -1,11 +1,14 @@
 #include "llmc/model/config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
 #include "llmc/core/nearest.h"
+
+namespace fs = std::filesystem;
 
 namespace {
 struct Preset {
@@ -332,6 +335,8 @@ std::vector<std::string> model_presets() {
     return names;
 }
 
+constexpr uintmax_t kMaxConfigBytes = 1 << 20;
+
 ModelConfig model_config(const std::string& spec, int vocab_size) {
     ModelConfig c;
     Preset p{};
@@ -340,8 +345,12 @@ ModelConfig model_config(const std::string& spec, int vocab_size) {
     } else if (!llama_preset_find(spec, c)) {
         CHECK(spec.ends_with(".json"), Exit::Usage, "unknown model", "'" + spec + "'",
               "a preset, a config.json or a checkpoint", did_you_mean(spec, model_presets()));
-        std::ifstream in(spec);
-        CHECK(in.good(), Exit::Usage, "cannot read the model config", spec, "a readable JSON file");
+        std::ifstream in;
+        std::error_code none;
+        if (fs::is_regular_file(spec, none) && fs::file_size(spec, none) <= kMaxConfigBytes)
+            in.open(spec);  // of a pipe, it would wait
+        CHECK(in.is_open(), Exit::Usage, "cannot read the model config", spec,
+              "a readable JSON file of at most 1 MiB");
         const nlohmann::json json = nlohmann::json::parse(in, nullptr, false);
         CHECK(!json.is_discarded(), Exit::Usage, spec + " is not valid JSON");
         c = model_config_from_json(json, spec);

@@ -1,7 +1,10 @@
 #include "llmc/model/config.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -55,6 +58,18 @@ TEST(config, json_round_trips_and_bad_fields_are_named) {
     EXPECT_NE(with("model_type", "llamo").find("model_type"), std::string::npos);
     EXPECT_NE(with("tie_word_embeddings", 1).find("true or false"), std::string::npos);
     EXPECT_NE(with("layer_norm_epsilon", 0).find("positive"), std::string::npos);
+}
+
+TEST(config, only_small_regular_files_are_read) {
+    const std::string path = testing::TempDir() + str("/config_test.", ::getpid(), ".json");
+    const auto said = [&] { return error_of([&] { model_config(path); }); };
+    EXPECT_NE(said().find("cannot read the model config"), std::string::npos);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);  // opened to read, it waits for a writer
+    EXPECT_NE(said().find("cannot read the model config"), std::string::npos);
+    std::remove(path.c_str());
+    std::ofstream(path) << std::string((1 << 20) + 1, ' ');
+    EXPECT_NE(said().find("at most 1 MiB"), std::string::npos);
+    std::remove(path.c_str());
 }
 
 TEST(config, seq_len_must_fit) {
