@@ -169,7 +169,7 @@ median() { sort -n | awk '{ x[NR] = $1 } END { if (NR) print x[int((NR + 1) / 2)
 speed=$(sed -nE 's/.*"tokens_per_s":([0-9.e+]+).*/\1/p' "$work/run/log.jsonl" 2> /dev/null |
     tail -n +$((steps / 5 + 1)) | median)
 losses=$(sed -nE 's/.*"loss":([0-9.e+-]+).*/\1/p' "$work/run/log.jsonl" 2> /dev/null)
-# Operations a token: 6 N + 12 L C T (llmc/train/log.h); N and shape of the model as trained.
+# Operations a token: 6 N + 12 L A T (llmc/train/log.h), A = C in GPT-2; N and shape of the model as trained.
 params=$("$bin/train_gpt" plan --device cuda --model "$model" --vocab-size "$V" --seq-len "$T" --micro-batch 1 2> /dev/null |
     sed -nE 's/^model .*: ([0-9,]+) parameters.*/\1/p' | tr -d ,)
 mfu=$(awk -v s="${speed:-0}" -v n="${params:-0}" -v l="${shape[0]}" -v c="${shape[2]}" -v t=$T -v peak="${peak:-0}" \

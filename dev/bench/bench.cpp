@@ -1,7 +1,6 @@
 // dev/bench/bench.cpp: speed of a whole training step on the CPU, against the machine's own GEMM.
 //
-//   build/bench [MODEL B T [VOCAB [STEPS]]]      default: gpt2:124M 4 256, then gpt2:124M 2 1024,
-//   ...
+//   build/bench [MODEL B T [VOCAB [STEPS]]]      default: four shapes of GPT-2, see main
 //
 // For each shape, in one run: tokens/s of forward + backward + norm + AdamW, the time that the BLAS
 // alone takes for the same step's GEMMs, called whole, with its own threads, milliseconds by phase,
@@ -46,8 +45,8 @@ std::vector<Product> step_products(const ModelConfig& c, int64_t N) {
         all.push_back({Op::Transposed, Op::Plain, out, in, rows, times});
     };
     linear(N, c.C, c.QKV(), c.L);
-    linear(N, c.C, c.C, c.L);
-    linear(N, c.C, c.F, c.L);
+    linear(N, c.A(), c.C, c.L);
+    linear(N, c.C, c.FC(), c.L);
     linear(N, c.F, c.C, c.L);
     const int64_t rows = head_rows<float>(c, N);
     linear(rows, c.C, c.Vp, N / rows);
@@ -59,7 +58,8 @@ std::vector<Product> step_products(const ModelConfig& c, int64_t N) {
 class BlasRun {
   public:
     explicit BlasRun(std::vector<Product> products) : products_(std::move(products)) {
-        CHECK(blas_library().sgemm, Exit::Resource, "no BLAS on this machine to compare with");
+        CHECK(blas_library().sgemm, Exit::Resource, "no BLAS on this machine to compare with", "",
+              "", "OpenBLAS built for OpenMP, or oneDNN");
         size_t a = 0, b = 0, c = 0;
         for (const Product& p : products_) {
             a = std::max(a, size_t(p.M * p.K));
@@ -148,9 +148,10 @@ void bench(const ModelConfig& c, int B, int T, int steps) {
     const double alone = median(blas_times), flops = blas.flops();
     std::printf("%-10s B=%d T=%d V=%d   %.1f tokens/s   %.0f ms a step\n", c.name.c_str(), B, T,
                 c.V, double(N) / step, step * 1e3);
-    std::printf("  whole step, products %s: %.1f GFLOP/s, %.0f%% of the SGEMM peak (%.1f)\n",
-                gemm_library(), flops / step * 1e-9, 100 * flops / step / peak_rate,
-                peak_rate * 1e-9);
+    std::printf(
+        "  whole step, %.6g GFLOP in products %s: %.1f GFLOP/s, %.0f%% of the SGEMM peak (%.1f)\n",
+        flops * 1e-9, gemm_library(), flops / step * 1e-9, 100 * flops / step / peak_rate,
+        peak_rate * 1e-9);
     std::printf(
         "  %s alone on the step's GEMMs: %.1f GFLOP/s, %.0f ms: the step reaches %.0f%% of "
         "that\n",
@@ -166,14 +167,24 @@ void bench(const ModelConfig& c, int B, int T, int steps) {
 }
 }  // namespace
 
-int main(int argc, char** argv) {
-    if (argc > 3) {
-        bench(model_config(argv[1], argc > 4 ? std::atoi(argv[4]) : 0), std::atoi(argv[2]),
-              std::atoi(argv[3]), argc > 5 ? std::atoi(argv[5]) : 5);
+int main(int argc, char** argv) try {
+    if (argc > 1) {
+        const auto number = [&](int i, int otherwise) {
+            return argc > i ? std::atoi(argv[i]) : otherwise;
+        };
+        const int B = number(2, 0), T = number(3, 0), V = number(4, 0), steps = number(5, 5);
+        CHECK(B > 0 && T > 0 && V >= 0 && steps > 0, Exit::Usage, "bad arguments", "",
+              "MODEL B T [VOCAB [STEPS]]");
+        const ModelConfig c = model_config(argv[1], V);
+        check_seq_len(c, T);
+        bench(c, B, T, steps);
         return 0;
     }
     bench(model_config("gpt2:124M"), 4, 256, 5);
     bench(model_config("gpt2:124M"), 2, 1024, 3);
     bench(model_config("gpt2:d6", 257), 8, 256, 5);
     bench(model_config("gpt2:d6", 50304), 8, 256, 5);
+} catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return int(e.code);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/core/rng.h"
 #include "llmc/ops/adamw.h"
 #include "llmc/ops/attention.h"
@@ -73,7 +74,7 @@ void report(const char* name, double calls, double amount, const char* unit, con
                 amount / t * 1e-9, unit);
 }
 
-// An op over a BLAS, and the product alone as the library does it on all threads.
+// An op that is a product, and the product alone as a BLAS does it on all threads.
 void report_product(const std::string& name, double calls, double flops, const Work& ours,
                     const Work& library) {
     const std::vector<double> t = seconds({ours, library});
@@ -176,12 +177,15 @@ void parameters() {
 }
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     const int B = argc > 2 ? std::atoi(argv[1]) : 4, T = argc > 2 ? std::atoi(argv[2]) : 256;
     const int N = B * T;
-    CHECK(blas_library().sgemm, Exit::Resource, "no BLAS on this machine to compare with");
-    std::printf("GPT-2 124M, B=%d T=%d, %d threads, products: %s, library: %s\n", B, T,
-                omp_get_max_threads(), gemm_library(), blas_library().name);
+    CHECK(B > 0 && T > 0, Exit::Usage, "bad arguments", "", "B T");
+    CHECK(blas_library().sgemm, Exit::Resource, "no BLAS on this machine to compare with", "", "",
+          "OpenBLAS built for OpenMP, or oneDNN");
+    std::printf("GPT-2 124M, B=%d T=%d, %s, products: %s, library: %s\n", B, T,
+                counted(omp_get_max_threads(), "thread").c_str(), gemm_library(),
+                blas_library().name);
     linear("qkv", L, N, C, 3 * C, false, false);
     linear("attention projection", L, N, C, C, false, false);
     linear("fc + GELU", L, N, C, F, true, false);
@@ -195,4 +199,7 @@ int main(int argc, char** argv) {
         "at %.1f %% of the library's rate\n",
         matmul_seconds * 1e3, 100 * library_seconds / matmul_seconds, other_seconds * 1e3,
         100 * library_seconds / (matmul_seconds + other_seconds));
+} catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return int(e.code);
 }
