@@ -4,6 +4,7 @@
 #   CUDA=auto|0|1   auto: nvcc and a GPU are there         GPU_ARCH="80 90"     for nvcc
 #   MPI=auto|0|1    auto: an MPI that compiles             ARCH=native|x86-64-v3|...  for g++
 #   CUDNN=auto|0    auto: headers of cuDNN 9 that compile (the library is loaded when asked for)
+#   CUDNN_PATH=DIR  looks for them in DIR/include first
 #   SAN=address,undefined|thread   a build with sanitizers, in its own folder
 #   BUILD=DIR       build folder                           V=1  show whole commands
 comma  := ,
@@ -26,8 +27,8 @@ TOLD    = $(if $(V),,@echo "  $(1) $@")
 # These goals need no compiler, or call make again when they have installed one.
 NO_PROBE := help clean format test test-deep quickstart
 ifneq ($(filter-out $(NO_PROBE),$(or $(MAKECMDGOALS),all)),)
-PROBED := $(shell CXX='$(CXX)' NVCC='$(NVCC)' CUDA='$(CUDA)' MPI='$(MPI)' CUDNN='$(CUDNN)' GPU_ARCH='$(GPU_ARCH)' \
-                  scripts/probe.sh $(BUILD) 1>&2 && echo yes)
+PROBED := $(shell CXX='$(CXX)' NVCC='$(NVCC)' CUDA='$(CUDA)' MPI='$(MPI)' CUDNN='$(CUDNN)' CUDNN_PATH='$(CUDNN_PATH)' \
+                  GPU_ARCH='$(GPU_ARCH)' scripts/probe.sh $(BUILD) 1>&2 && echo yes)
 ifeq ($(PROBED),)
 $(error stopped: something is missing, see above)
 endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Finds what this machine can build with, by compiling small programs, and writes it for make.
-#   probe.sh BUILD_DIR         reads CXX, NVCC, CUDA, MPI, CUDNN, GPU_ARCH from the environment
+#   probe.sh BUILD_DIR         reads CXX, NVCC, CUDA, MPI, CUDNN, CUDNN_PATH, GPU_ARCH from the environment
 # The answers stay in BUILD_DIR/probe.mk until one of the questions changes or a needed part was
 # missing; `make clean` asks again.
 set -u

@@ -12,6 +12,10 @@ expect "an option rebuilds" 0 "compile $object" -- build ARCH=x86-64-v2
 expect "the same option does not" 0 "!compile" -- build ARCH=x86-64-v2
 expect "CUDA=0 is told" 0 "no (CUDA=0)" -- build CUDA=0
 expect "MPI=0 is told" 0 "no (MPI=0)" -- build MPI=0
+mkdir -p "$work/cudnn/include"
+echo '#define CUDNN_VERSION 91100' > "$work/cudnn/include/cudnn_backend.h"
+expect "cuDNN elsewhere is told" 0 "its headers" -- build CUDNN_PATH="$work/cudnn"
+is "and taken" grep -q "^CUDNN_CPPFLAGS.* $work/cudnn/include" "$work/b/probe.mk"
 expect "no nvcc" 2 "CUDA=1 asks for it, but no nvcc" -- build CUDA=1 NVCC=no-such-nvcc
 expect "no compiler" 2 "missing: no-such-g++" "install_deps" -- build CXX=no-such-g++
 expect "help" 0 "make quickstart" "make test" -- "${MAKE:-make}" help
