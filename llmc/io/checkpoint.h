@@ -1,12 +1,15 @@
 // llmc/io/checkpoint.h: the state of a run on disk: saved so that an acknowledged save is never
 // lost, loaded so that a wrong byte is never accepted, by any number of ranks.
 //
-//     OUT/ckpt/step-0000001200/            immutable once it has this name
-//         shards/rank-00000.h5 ...         one HDF5 file a rank: /<group>/<tensor>/<flat offset>
-//         model.h5                         view of the weights in their shapes, for h5py; never
-//         read manifest.json                    what belongs to it, digests, hashes
-//     OUT/ckpt/latest                      the newest one's name: a hint for people, never trusted
-//     OUT/ckpt/step-...tmp-<id>  *.del  *.bad    being written, being deleted, refused
+//     OUT/ckpt/step-0000001200/       immutable once it has this name
+//         shards/rank-00000.h5 ...    one HDF5 file a rank: /<group>/<tensor>/<flat offset>
+//         model.h5                    the weights in their shapes, for h5py; never read by us
+//         manifest.json               what belongs to it, digests, hashes
+//     OUT/ckpt/latest                 the newest one's name: a hint for people, never trusted
+//     OUT/ckpt/step-....tmp-<id>      being written
+//     OUT/ckpt/step-....del           being deleted
+//     OUT/ckpt/step-....bad           refused
+//     OUT/ckpt/step-....aside         of a branch that was abandoned (checkpoint_set_aside)
 //
 // All functions are collective: every rank of comm calls them, and all ranks come to the same
 // verdict. The protocol, and why each step is there: dev/doc/checkpoint.md.
