@@ -46,7 +46,7 @@ mutate "sums: the last warp is left out"           $sums 's/i < kThreads \/ 32; 
 mutate "sums: the last element of a ragged chunk"  $sums 's/if \(from \+ i < n\)/if (from + i + 1 < n)/' '*sum*'
 mutate "sums: lanes in another order"              $sums 's/__shfl_sync\(0xffffffffu, lane, i, kLanes\)/__shfl_sync(0xffffffffu, lane, kLanes - 1 - i, kLanes)/' '*sum*'
 mutate "sums: bad values of other warps"           $sums 's/mine\.bad \+= part.*//' '*sum*'
-mutate "sums: truncated, not rounded"              $sums 's/__double2ll_rn\(double\(x\) \* 0x1p44\)/(long long)(double(x) * 0x1p44)/' '*sum*'
+mutate "sums: truncated, not rounded"              $sums 's/__double2ll_rn\(double\(x\) \* kGradScale\)/(long long)(double(x) * kGradScale)/' '*sum*'
 mutate "sums: the range is twice as wide"          $sums 's/fabsf\(x\) < 0x1p18f/fabsf(x) < 0x1p19f/' '*sum*'
 mutate "sums: the second of a pair has no say"     $sums 's/good = fixed_accumulate\(sum\.b, v\.y\) && good/fixed_accumulate(sum.b, v.y)/' '*sum*'
 mutate "sums: gradients stay"                      $sums 's/__stcs\(reinterpret_cast<int2.*//' '*sum*'

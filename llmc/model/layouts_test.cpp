@@ -348,7 +348,7 @@ void skips_what_cannot_be_added(const Layout& l, float bad, bool everywhere) {
 TEST(layouts, what_one_rank_cannot_add_is_skipped_by_all) {
     for (int zero : {0, 1, 2, 3})
         for (const float bad : {std::nanf(""), HUGE_VALF, 1e30f, 1e5f})
-            // Eight times 1e5 exceeds 2^19.
+            // 1e5 is below 2^18, eight times 1e5 is not.
             skips_what_cannot_be_added({8, zero, 1024.}, bad, bad == 1e5f);
 }
 

@@ -115,16 +115,17 @@ __global__ void __launch_bounds__(kThreads, 4)
 }
 
 // ---- gradients in fixed point
+constexpr float kGradUnit = float(1 / kGradScale);
+
 struct alignas(16) FixedPair {
     int64_t a, b;
 };
 
 // x * 2^44 is exact in double, then rounded once; returns whether x and the sum are in range.
 __device__ __forceinline__ bool fixed_accumulate(int64_t& acc, float x) {
-    constexpr int64_t kFull = int64_t(1) << 62;
-    const bool good = fabsf(x) < 0x1p18f;  // false for NaN
-    acc += good ? __double2ll_rn(double(x) * 0x1p44) : 0;
-    return good && acc < kFull && acc > -kFull;
+    const bool good = fabsf(x) < kGradLimit;  // false for NaN
+    acc += good ? __double2ll_rn(double(x) * kGradScale) : 0;
+    return good && acc < kGradFull && acc > -kGradFull;
 }
 
 __global__ void __launch_bounds__(kThreads, 4)
@@ -157,9 +158,9 @@ __global__ void __launch_bounds__(kThreads, 4)
     if (aligned && i + 2 <= n) {
         const FixedPair sum = *reinterpret_cast<const FixedPair*>(acc + i);
         *reinterpret_cast<float2*>(x + i) =
-            make_float2(__ll2float_rn(sum.a) * 0x1p-44f, __ll2float_rn(sum.b) * 0x1p-44f);
+            make_float2(__ll2float_rn(sum.a) * kGradUnit, __ll2float_rn(sum.b) * kGradUnit);
     } else {
-        for (size_t k = i; k < i + 2 && k < n; k++) x[k] = __ll2float_rn(acc[k]) * 0x1p-44f;
+        for (size_t k = i; k < i + 2 && k < n; k++) x[k] = __ll2float_rn(acc[k]) * kGradUnit;
     }
 }
 
@@ -212,8 +213,8 @@ void accumulate_float(float* acc, float* x, size_t n, CudaStream s) {
 
 void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CudaStream s) {
     if (n == 0) return;
-    launch(fixed_check_kernel, blocks_for(n, kThreads), kThreads, 0, s, acc,
-           (int64_t(1) << 62) / ranks, bad, n);
+    launch(fixed_check_kernel, blocks_for(n, kThreads), kThreads, 0, s, acc, kGradFull / ranks, bad,
+           n);
 }
 
 void fixed_to_float(float* x, const int64_t* acc, size_t n, CudaStream s) {

@@ -10,14 +10,19 @@
 
 #include "llmc/core/backend.h"
 
-constexpr int kGradFractionBits = 44;  // |sum| < 2^19, absolute error <= 2^-45 per addend
-constexpr int kSumFractionBits = 80;   // |sum| < 2^70, absolute error <= 2^-81 per addend
-constexpr int kSumChunk = 64;  // elements that are squared and summed in floating point first;
-                               // every slice of a tensor starts at a multiple of it
+// Gradients: an addend and the sum are below kGradLimit in magnitude, the error is at most 2^-45
+// per addend.
+constexpr double kGradScale = 0x1p44;  // units in 1
+constexpr float kGradLimit = 0x1p18f;
+constexpr int64_t kGradFull = int64_t(1) << 62;  // the limit in units; two such addends fit 64 bits
+// Elements that are squared and summed in floating point first; every slice of a tensor starts at a
+// multiple of it.
+constexpr int kSumChunk = 64;
 
 // A fixed-point sum as three limbs, value = (hi * 2^100 + mid * 2^50 + lo) * 2^-80, with
 // 0 <= mid, lo < 2^50: a value has one representation. The four words of many ranks may be added as
-// plain int64 (up to 8192 ranks); fixed_sum_value takes them as they then are.
+// plain int64 (up to 8192 ranks); fixed_sum_value takes them as they then are. |sum| < 2^70, the
+// error is at most 2^-81 per addend.
 // `bad` counts addends that were not finite, were not below 2^64 in magnitude, or took the sum out
 // of range.
 struct FixedSum {

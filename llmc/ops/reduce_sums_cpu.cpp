@@ -87,16 +87,14 @@ void sum_of_elements(FixedSum* sum, const float* x, size_t n, CpuStream) {
 
 void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
-    constexpr float kLimit = 0x1p18f;
-    constexpr int64_t kFull = int64_t(1) << 62;
     int found = 0;
 #pragma omp parallel for simd schedule(static) reduction(| : found)
     for (size_t i = 0; i < n; i++) {
-        const bool good = std::fabs(x[i]) < kLimit;  // false for NaN
-        const double scaled = good ? double(x[i]) * 0x1p44 : 0.;
+        const bool good = std::fabs(x[i]) < kGradLimit;  // false for NaN
+        const double scaled = good ? double(x[i]) * kGradScale : 0.;
         const int64_t sum = acc[i] + int64_t(std::rint(scaled));
-        // Both addends are below 2^62, so this is seen before anything wraps.
-        found |= !good || sum >= kFull || sum <= -kFull;
+        // Both addends are below kGradFull, so this is seen before anything wraps.
+        found |= !good || sum >= kGradFull || sum <= -kGradFull;
         acc[i] = sum;
         x[i] = 0.f;
     }
@@ -111,7 +109,7 @@ void accumulate_float(float* acc, float* x, size_t n, CpuStream) {
 
 void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
-    const int64_t full = (int64_t(1) << 62) / ranks;
+    const int64_t full = kGradFull / ranks;
     int found = 0;
 #pragma omp parallel for simd schedule(static) reduction(| : found)
     for (size_t i = 0; i < n; i++) found |= acc[i] >= full || acc[i] <= -full;
@@ -121,5 +119,5 @@ void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CpuStream) {
 void fixed_to_float(float* x, const int64_t* acc, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
 #pragma omp parallel for simd schedule(static)
-    for (size_t i = 0; i < n; i++) x[i] = float(acc[i]) * 0x1p-44f;
+    for (size_t i = 0; i < n; i++) x[i] = float(acc[i]) * float(1 / kGradScale);
 }
