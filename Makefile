@@ -35,8 +35,9 @@ endif
 include $(BUILD)/probe.mk
 endif
 
-# OpenBLAS and oneDNN are loaded at run time (llmc/ops/gemm.cpp). All flavours of OpenBLAS share one
-# soname, and the system's alternative is not always the OpenMP one: its folder is named here.
+# OpenBLAS and oneDNN, where someone asks for them, are loaded at run time (llmc/ops/blas.cpp). All
+# flavours of OpenBLAS share one soname, and the system's alternative is not always the OpenMP one:
+# its folder is named here.
 BLAS_DIR := $(firstword $(wildcard /usr/lib/*-linux-gnu/openblas-openmp))
 
 # No contraction: a*b+c rounds twice everywhere unless the code says fma, so an element's bits do

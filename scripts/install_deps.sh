@@ -5,18 +5,17 @@
 set -euo pipefail
 
 needed=(g++ make pkg-config libhdf5-dev libxxhash-dev libpcre2-dev libcli11-dev nlohmann-json3-dev
-    libgtest-dev libopenblas-openmp-dev)
+    libgtest-dev)
 # Faster or more, but nothing stops without them.
-wanted=(libdnnl-dev libopenmpi-dev openmpi-bin ccache clang libsentencepiece-dev libutf8proc-dev gnuplot-nox ca-certificates
-    curl)
+wanted=(libopenblas-openmp-dev libdnnl-dev libopenmpi-dev openmpi-bin ccache clang libsentencepiece-dev libutf8proc-dev
+    gnuplot-nox ca-certificates curl)
 
 if ! command -v dpkg-query > /dev/null; then
     cat << 'LIST'
 This is no Debian or Ubuntu: please install by the means of this system
   a C++20 compiler with OpenMP (g++ 11 or later), make, pkg-config
   HDF5 (C library, serial), xxHash, PCRE2 (8 bit), CLI11, nlohmann-json, GoogleTest
-  OpenBLAS built for OpenMP, or oneDNN 2 or later; both is best
-  optional: Open MPI, ccache, clang (the simulator's thread sanitizer), sentencepiece, utf8proc, gnuplot (for loss.svg), curl
+  optional: OpenBLAS built for OpenMP and oneDNN 2 or later (to compare with), Open MPI, ccache, clang (the simulator's thread sanitizer), sentencepiece, utf8proc, gnuplot (for loss.svg), curl
 LIST
     exit 0
 fi
@@ -28,8 +27,7 @@ missing() {
             echo "$package"
     done
 }
-# Some other flavour of OpenBLAS or the BLAS of a distribution is no replacement, but a compiler
-# that is not Debian's is.
+# Asked by package: another flavour of OpenBLAS is no replacement for the OpenMP one.
 mapfile -t need < <(missing "${needed[@]}")
 mapfile -t want < <(missing "${wanted[@]}")
 if [ "${1:-}" = --list ]; then

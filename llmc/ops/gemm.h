@@ -1,6 +1,6 @@
 // llmc/ops/gemm.h: the matrix product under the CPU's linear layers.
-//   C (M, N) = op(A) (M, K) op(B) (K, N) + beta C,   op(X) = X or X^T, everything row-major, beta 0
-//   or 1
+//   C (M, N) = op(A) (M, K) op(B) (K, N) + beta C
+// op(X) = X or X^T, beta is 0 or 1, everything is row-major.
 // An element of C is summed over equal blocks of at most 256 k, in order inside a block and from
 // block to block, by fused multiply-adds. So its bits depend on its row of A, its column of B and K
 // alone: not on M, N, the place of the element, the number of threads, or the width of the

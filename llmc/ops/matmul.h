@@ -3,7 +3,7 @@
 //   forward:   y[n,o]  = sum_c x[n,c] w[o,c] + b[o]
 //   backward:  dx[n,c] = sum_o dy[n,o] w[o,c],  dw[o,c] += sum_n dy[n,o] x[n,c],
 //              db[o] += sum_n dy[n,o]
-// Definition: matmul_cpu.cpp (over a BLAS).  Fast: matmul.cu (cuBLASLt).  Proof: matmul_test.cpp.
+// Definition: matmul_cpu.cpp (by gemm.h).  Fast: matmul.cu (cuBLASLt).  Proof: matmul_test.cpp.
 #pragma once
 #include "llmc/core/backend.h"
 #include "llmc/core/dtype.h"

@@ -9,7 +9,7 @@
 #include "llmc/ops/cudnn_plan.h"
 #include "llmc/ops/gemm.h"
 
-// A machine without a BLAS must still be able to say so.
+// A machine without the BLAS that TRAIN_GPT_BLAS asks for must still be able to say so.
 static std::string blas_text() {
     try {
         return gemm_library();
