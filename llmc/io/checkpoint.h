@@ -28,7 +28,7 @@
 // A flat range of a named global tensor, in this rank's host memory. ZeRO cuts tensors anywhere, so
 // a piece need not be whole rows. An empty piece (count 0) is allowed and not stored.
 struct TensorPiece {
-    std::string group;           // weights | master | m | v
+    std::string group;           // weights | m | v (manifest.h)
     std::string name;            // letters, digits, '.', '_', '-'
     Dtype dtype = Dtype::F32;    // F32 or BF16
     std::vector<int64_t> shape;  // of the global tensor

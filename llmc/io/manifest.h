@@ -18,8 +18,8 @@ struct CheckpointMeta {
     int64_t step = 0;
     int64_t tokens = 0;     // consumed so far
     nlohmann::json model;   // the model's configuration
-    nlohmann::json train;   // digest of the options, data cursor, spike statistics, tokenizer name
-    nlohmann::json layout;  // ranks, ZeRO stage, what wrote it
+    nlohmann::json train;   // run_state.h's fields, the options that count samples, the tokenizer
+    nlohmann::json layout;  // ranks, ZeRO stage
 };
 
 struct ManifestFile {
@@ -60,7 +60,8 @@ int64_t shape_count(const std::vector<int64_t>& shape);
 // Letters, digits, '.', '_', '-', not starting with '.', at most 128: safe as a file, HDF5 or JSON
 // name.
 bool name_is_plain(const std::string& name);
-bool group_is_known(const std::string& group);  // weights, master, m, v
+// weights, m, v; and master, which is reserved: masters in fp32 beside weights of 16 bits.
+bool group_is_known(const std::string& group);
 
 // The hash of a state: over group, name, dtype, shape and hash of every tensor, in name order.
 // Independent of the layout, because tensor hashes are.
