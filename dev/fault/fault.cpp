@@ -160,6 +160,8 @@ static bool is_ignored(const std::string& site, const std::string& ignore) {
 
 static Verdict judge(FaultOp op, const std::string& path, const std::string& to = "") {
     State& s = state();
+    // The site of a call: what it does to what, for example "Sync out/ckpt/step-#.tmp-#", and where
+    // it changes something the change before it, which tells apart two syncs of one directory.
     std::string kind = std::string(fault_op_name(op)) + " " + fault_role(path);
     if (!to.empty()) kind += " -> " + fault_role(to);
     const std::string site = changes(op) ? kind + " after " + s.last_change : kind;

@@ -40,7 +40,9 @@ struct FaultPlan {
     int fail_errno = 0;  // with this; 0: a write or read does only half of its bytes
     bool stays = false;  // and so do all later calls that need room: the disk stays full
 
-    std::string ignore;  // calls of this kind (a final '*': starting so) do nothing and succeed
+    // Calls of this kind (a final '*': starting so) do nothing and succeed. The log's records of
+    // Call name the kinds.
+    std::string ignore;
 
     int flip_at = 0;         // one bit of the n-th call, a write, is flipped on its way
     bool hide_flip = false;  // reads by this process do not see it (as if never read back)
@@ -53,7 +55,7 @@ struct FaultPlan {
 // A logged call that succeeded and changed something, or Call or Mark.
 struct FaultRecord {
     FaultOp op = FaultOp::Call;
-    std::string path, to;  // relative to dir; `to` is Rename's new name
+    std::string path, to;  // relative to dir, of Call the kind; `to` is Rename's new name
     int64_t offset = 0;    // of Write; the size for Truncate
     std::string data;      // of Write; the text of Mark
 };
@@ -64,8 +66,6 @@ int fault_calls();  // counted since fault_arm
 void fault_mark(const std::string& text);
 std::vector<FaultRecord> fault_log_read(const std::string& path);
 
-// The kind of a call: what it does to what, with numbers and ids replaced by '#', for example
-// "Sync out/ckpt/step-#.tmp-#/shards/rank-#.h5", and for calls that change something the kind of
-// the change before it, which tells apart two syncs of one directory.
+// path with numbers and ids replaced by '#': "out/ckpt/step-#.tmp-#/shards/rank-#.h5".
 std::string fault_role(const std::string& path);
 const char* fault_op_name(FaultOp op);
