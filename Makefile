@@ -132,7 +132,7 @@ $(BUILD)/bench: $(BENCH_OBJ) $(BUILD)/libllmc.a
 -include $(wildcard dev/*/*.mk)
 
 # ---- what people type
-test:                  ## install what is missing, build, run all tests; closes with N passed, N failed
+test:                  ## install what is missing, build, run all tests; closes with N passed, N failed, N skipped
 	@BUILD=$(BUILD) scripts/run_tests.sh
 test-deep:             ## the same with the larger matrices (TEST_DEEP=1)
 	@BUILD=$(BUILD) TEST_DEEP=1 scripts/run_tests.sh
