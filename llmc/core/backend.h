@@ -33,6 +33,8 @@ struct Workspace {
     void* data = nullptr;
     size_t bytes = 0;
 };
+// Throws Error(Exit::Resource) where `op` is given less scratch than it has asked for.
+void workspace_check(const char* op, Workspace ws, size_t needed);
 
 // ---- memory of a backend; sizes in bytes
 // Throws Error(Exit::Resource) naming `what` when the memory is not there. Zeroed, 64-byte aligned.
@@ -79,7 +81,7 @@ class StreamOwner<CudaStream> {
 // ---- the machine's GPUs; in a CPU build there are none
 // Number of usable CUDA devices; 0 in a CPU build, without a driver, or on any error.
 int cuda_device_count();
-// Why there are none: no driver, a driver older than this build, no GPU, ...
+// Why there are none: a CPU build, no driver, a driver older than this build, no GPU, ...
 std::string cuda_absence();
 std::string cuda_absence(int error, const char* name, int driver, int runtime);
 // The calling thread's work goes to this device from now on.

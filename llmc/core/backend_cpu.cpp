@@ -38,12 +38,17 @@ void memory_from_host(void* device, const void* host, size_t bytes, CpuStream) {
 }
 void stream_sync(CpuStream) {}
 
+void workspace_check(const char* op, Workspace ws, size_t needed) {
+    CHECK(ws.bytes >= needed, Exit::Resource, str(op, ": the workspace is too small"),
+          str(ws.bytes, " bytes"), str("at least ", needed));
+}
+
 #ifndef LLMC_CUDA
 int cuda_device_count() {
     return 0;
 }
 std::string cuda_absence() {
-    return "a build without CUDA";
+    return "this train_gpt was built without CUDA";
 }
 void cuda_device_use(int) {}
 CudaDevice cuda_device() {

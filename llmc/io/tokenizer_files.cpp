@@ -126,13 +126,13 @@ std::unique_ptr<Tokenizer> tokenizer_open(const std::string& spec) {
     if (spec == "byte") return bpe_tokenizer(byte_model());
     const fs::path path = spec;
     std::error_code ignored;
-    constexpr const char* kHint =
+    constexpr const char* kKinds =
         "byte, a tokenizer.json, a sentencepiece .model, llama2.c's or llm.c's tokenizer.bin, "
         "encoder.json and vocab.bpe, vocab.json and merges.txt, or a folder with one of them";
-    CHECK(fs::exists(path, ignored), Exit::Usage, "no such tokenizer: " + spec, "", kHint);
+    CHECK(fs::exists(path, ignored), Exit::Usage, "no such tokenizer: " + spec, "", kKinds);
     if (fs::is_directory(path, ignored)) {
         auto tokenizer = tokenizer_in_folder(spec);
-        CHECK(tokenizer, Exit::Usage, "no tokenizer in the folder " + spec, "", kHint);
+        CHECK(tokenizer, Exit::Usage, "no tokenizer in the folder " + spec, "", kKinds);
         return tokenizer;
     }
 

@@ -221,7 +221,7 @@ std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string serialized,
 }
 #else
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string, const std::string& where) {
-    fail(Exit::Usage, "this build has no sentencepiece, which reads " + where, "",
+    fail(Exit::Usage, "this build has no sentencepiece, which reads " + where, "", "",
          "the Debian package libsentencepiece-dev, then make");
 }
 #endif

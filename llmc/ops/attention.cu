@@ -86,8 +86,8 @@ void attention_backward(Elem* dqkv, const Elem* dout, const Elem* qkv, const Ele
     if constexpr (std::is_same_v<Elem, bf16>)
         if (attention_choice.cudnn)
             return attention_cudnn_backward(dqkv, dout, qkv, out, lse, B, T, H, KV, HS, ws, s);
-    CHECK(ws.bytes >= attention_backward_workspace_bytes(B, T, H, KV, HS, s), Exit::Resource,
-          "attention_backward: the workspace is too small", str(ws.bytes, " bytes"));
+    workspace_check("attention_backward", ws,
+                    attention_backward_workspace_bytes(B, T, H, KV, HS, s));
     float* delta = static_cast<float*>(ws.data);
     launch(attention_delta_kernel<Elem>, dim3(ceil_div(T, kDeltaRows), H, B), 32 * kDeltaWarps, 0,
            s, delta, dout, out, T, H, HS);

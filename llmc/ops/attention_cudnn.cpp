@@ -168,8 +168,7 @@ bf16* writable(const bf16* p) {  // cuDNN's table of addresses makes no differen
 // Checks the workspace, and hands out what lies behind our own buffers in it.
 void* library_workspace(const AttentionSize& z, bool backward, Workspace ws) {
     const Buffers own(z, backward);
-    CHECK(ws.bytes >= own.bytes() + plan_for(z, backward).workspace_bytes(), Exit::Resource,
-          "cuDNN attention: the workspace is too small", str(ws.bytes, " bytes"));
+    workspace_check("cuDNN attention", ws, own.bytes() + plan_for(z, backward).workspace_bytes());
     return static_cast<char*>(ws.data) + own.bytes();
 }
 

@@ -143,8 +143,7 @@ void embedding_backward(float* dwte, float* dwpe, const Elem* dx, const int* tok
                         int C, int V, Workspace ws, CudaStream s) {
     CHECK(size_t(B) * T <= 0x7fffffff, Exit::Usage, "too many tokens in one micro-batch",
           str("B*T = ", size_t(B) * T));
-    CHECK(ws.bytes >= embedding_backward_workspace_bytes(B, T, C, V, s), Exit::Resource,
-          "embedding_backward: the workspace is too small", str(ws.bytes, " bytes"));
+    workspace_check("embedding_backward", ws, embedding_backward_workspace_bytes(B, T, C, V, s));
     const int N = B * T, row_quads = ceil_div(C, 4);
     if (N == 0) return;
     const Buckets b = buckets_at(ws.data, N, V);

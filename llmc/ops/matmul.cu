@@ -130,8 +130,7 @@ Plan plan_create(const Product& p) {
 
 // Runs the product; false where the library has no algorithm for it with this epilogue.
 bool product_try(const Product& p, Workspace ws, CudaStream s) {
-    CHECK(ws.bytes >= kLibraryBytes, Exit::Resource, "matmul: the workspace is too small",
-          str(ws.bytes, " bytes"), str(kLibraryBytes));
+    workspace_check("matmul", ws, kLibraryBytes);
     if (matmul_path == MatmulPath::Own) return false;
     if (matmul_path == MatmulPath::Plain && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return false;
     using Key = std::tuple<bool, bool, int, int, int, int, int, int, uint32_t, uint32_t, uint32_t,
@@ -300,8 +299,7 @@ void matmul_backward_params(float* dw, float* db, const Elem* dy, const Elem* x,
     if (!db) return product_run(p, ws, s);
 
     // The epilogue writes the bias gradient, it does not add: so to scratch first, then added.
-    CHECK(ws.bytes >= matmul_workspace_bytes(N, C, OC, s), Exit::Resource,
-          "matmul: the workspace is too small", str(ws.bytes, " bytes"));
+    workspace_check("matmul", ws, matmul_workspace_bytes(N, C, OC, s));
     float* sums = reinterpret_cast<float*>(static_cast<char*>(ws.data) + kLibraryBytes);
     Product fused = p;
     fused.epilogue = CUBLASLT_EPILOGUE_BGRADB;

@@ -31,8 +31,9 @@ __host__ __device__ constexpr size_t padded(int C) {
 
 // The most warps, a power of two, whose rows fit; `fixed` bytes are there once for the block.
 int warps_that_fit(int most, size_t per_warp, size_t fixed, int C) {
-    CHECK(per_warp + fixed <= kSharedMost, Exit::Usage, "layernorm rows are too long for CUDA",
-          str(C, " channels"), str("at most ", kSharedMost, " bytes of shared memory a row"));
+    CHECK(per_warp + fixed <= kSharedMost, Exit::Usage, "rows are too long for the norm on CUDA",
+          str(per_warp + fixed, " bytes of shared memory for one of ", C, " channels"),
+          str("at most ", kSharedMost));
     int warps = most;
     while (warps > 1 && warps * per_warp + fixed > kSharedGood) warps /= 2;
     return warps;
@@ -240,8 +241,7 @@ void norm_backward_launch(Elem* dx, float* dw, float* db, const Elem* dy, const 
                           const Elem* w, const float* mean, const float* rstd, int N, int C,
                           Workspace ws, CudaStream s) {
     if (N == 0) return;
-    CHECK(ws.bytes >= norm_partials_bytes<kRms>(N, C), Exit::Resource,
-          "backward of a norm: the workspace is too small", str(ws.bytes, " bytes"));
+    workspace_check("backward of a norm", ws, norm_partials_bytes<kRms>(N, C));
     const BackwardPlan plan = backward_plan(N, C, sizeof(Elem));
     float* partials = static_cast<float*>(ws.data);
     launch(rows_aligned<Elem>(C, dx, dy, x, w) ? norm_backward_kernel<Elem, kRms, kResidual, true>

@@ -194,8 +194,7 @@ void qknorm_backward(Elem* dqkv, float* dqw, float* dkw, const Elem* qk, const E
     const size_t heads = size_t(N) * (H + KV);
     if (heads == 0) return;
     check_head(HS);
-    CHECK(ws.bytes >= qknorm_backward_workspace_bytes(N, H, KV, HS, s), Exit::Resource,
-          "backward of the norm of heads: the workspace is too small", str(ws.bytes, " bytes"));
+    workspace_check("qknorm_backward", ws, qknorm_backward_workspace_bytes(N, H, KV, HS, s));
     const int blocks = backward_blocks(N, H, KV), padded = columns(HS);
     float* partials = static_cast<float*>(ws.data);
     const bool aligned = rows_aligned<Elem>(HS, dqkv, qk, qw, kw);

@@ -13,11 +13,6 @@ static bool computes(Command c) {
            c == Command::SelftestComm;
 }
 
-// The same words for the table of a run and for errors.
-static std::string no_gpu() {
-    return kBuiltWithCuda ? cuda_absence() : "this train_gpt was built without CUDA";
-}
-
 // --attention cudnn: everything that can be wrong with it is said before anything is allocated. A
 // plan needs the GPU too, since only the library knows how much memory its kernels want.
 static void attention_setup(const Options& opt, bool gpu) {
@@ -26,25 +21,33 @@ static void attention_setup(const Options& opt, bool gpu) {
           "--attention cudnn, but this train_gpt was built without cuDNN's headers", "", "",
           "--attention own, or `make` where cudnn_backend.h of cuDNN 9 is");
     CHECK(gpu && opt.device == Device::Cuda, Exit::Usage, "--attention cudnn needs a GPU",
-          gpu ? "--device cpu" : no_gpu(), "", "--attention own");
+          gpu ? "--device cpu" : cuda_absence(), "", "--attention own");
     CHECK(opt.dtype == Dtype::BF16, Exit::Usage, "--attention cudnn works in bf16 only",
           str("--dtype ", dtype_name(opt.dtype)), "--dtype bf16", "--attention own");
     cudnn::load();
     attention_choice = {true, opt.reduction == Reduction::Canonical};
 }
 
+// A plan reckons for a GPU that need not be here, in a build that knows what it would take.
+static void check_device(const Options& opt, bool gpu) {
+    const bool plans = opt.command == Command::Plan;
+    if (!plans && !computes(opt.command)) return;
+    CHECK(opt.device != Device::Cuda || gpu || (plans && kBuiltWithCuda), Exit::Usage,
+          "--device cuda, but no GPU can be used", cuda_absence(), "",
+          kBuiltWithCuda ? "--device cpu" : "--device cpu, or build with `make CUDA=1`");
+    CHECK(opt.dtype != Dtype::BF16 || opt.device == Device::Cuda ||
+              (opt.device == Device::Auto && gpu),
+          Exit::Usage, "--dtype bf16 needs a GPU", gpu ? "--device cpu" : cuda_absence(), "",
+          plans && kBuiltWithCuda ? "--dtype fp32, or --device cuda" : "--dtype fp32");
+}
+
 void device_setup(Options& opt, const World& world) {
     if (opt.threads > 0) omp_set_num_threads(opt.threads);
     const bool gpu = cuda_device_count() > 0;
-    if (computes(opt.command)) {
-        CHECK(opt.device != Device::Cuda || gpu, Exit::Usage,
-              "--device cuda, but no GPU can be used", no_gpu(), "", "--device cpu");
-        CHECK(opt.dtype != Dtype::BF16 || (gpu && opt.device != Device::Cpu), Exit::Usage,
-              "--dtype bf16 needs a GPU", gpu ? "--device cpu" : no_gpu(), "", "--dtype fp32");
-    }
+    check_device(opt, gpu);
     opt.device_why = opt.device != Device::Auto ? "asked for"
                      : gpu                      ? "--device auto found it"
-                                                : "--device auto: " + no_gpu();
+                                                : "--device auto: " + cuda_absence();
     if (opt.device == Device::Auto) opt.device = gpu ? Device::Cuda : Device::Cpu;
     attention_setup(opt, gpu);
     if (opt.device != Device::Cuda || !computes(opt.command)) return;

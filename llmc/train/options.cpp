@@ -8,7 +8,6 @@
 #include <functional>
 #include <type_traits>
 
-#include "llmc/core/backend.h"
 #include "llmc/core/check.h"
 #include "llmc/core/nearest.h"
 #include "llmc/core/plural.h"
@@ -300,13 +299,6 @@ void options_check(const Options& opt) {
     CHECK(opt.wire == Wire::Fp32 || opt.reduction == Reduction::Fast, Exit::Usage,
           "a 16-bit --wire rounds what a rank sends, so the bits depend on the number of ranks",
           "--reduction canonical, which promises that they do not", "", "--reduction fast");
-    CHECK(opt.device != Device::Cuda || kBuiltWithCuda, Exit::Usage,
-          "--device cuda: this train_gpt was built without CUDA", "", "",
-          "build with `make CUDA=1`, or use --device cpu");
-    CHECK(opt.dtype == Dtype::F32 || opt.command == Command::Export ||
-              (kBuiltWithCuda && opt.device != Device::Cpu),
-          Exit::Usage, "--dtype bf16 needs a GPU",
-          kBuiltWithCuda ? "--device cpu" : "a build without CUDA", "--dtype fp32");
 }
 
 void options_derive(Options& opt, int model_max_seq_len, int ranks) {

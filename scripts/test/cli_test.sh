@@ -12,6 +12,7 @@ expect "tokenize" 0 "8,009 tokens" -- \
 data=$work/b_train_000000.bin
 cp "$data" "$work/lone.bin"  # token files from elsewhere, without a note beside them
 train() { "$gpt" train --model "$tiny" --micro-batch 2 --seq-len 16 --steps 3 --out "$work/o" "$@"; }
+plan() { "$gpt" plan "$@"; }
 untouched() { is "$1: --out was not made" test ! -e "$work/o"; }
 
 # ---- command line
@@ -22,10 +23,20 @@ expect "option of another command" 2 "train_gpt generate" -- train --data "$data
 expect "missing value" 2 "--steps needs a value" -- "$gpt" --data "$data" --steps
 for bad in "--steps 0" "--steps -1" "--micro-batch 0" "--micro-batch -2" "--seq-len 0" "--lr 0" \
     "--lr -1" "--lr nan" "--batch-tokens 0" "--batch-tokens -32" "--keep 1" "--threads 0" \
-    "--grad-clip -1" "--vocab-size -1" "--zero 4" "--tp 2" "--pp 2" "--schedule cos" "--dtype bf16"; do
+    "--grad-clip -1" "--vocab-size -1" "--zero 4" "--tp 2" "--pp 2" "--schedule cos"; do
     # shellcheck disable=SC2086  # two words
     expect "bad value $bad" 2 "${bad% *}" "expected" -- train --data "$data" $bad
 done
+if "$gpt" --version | grep -q '^CUDA *no'; then
+    for command in "train --data $data" plan; do
+        # shellcheck disable=SC2086  # words
+        expect "--device cuda without CUDA: ${command% --*}" 2 "--device cuda" "built without CUDA" "make CUDA=1" -- $command --device cuda
+        # shellcheck disable=SC2086
+        expect "--dtype bf16 without CUDA: ${command% --*}" 2 "--dtype bf16 needs a GPU" "built without CUDA" "hint: --dtype fp32" -- $command --dtype bf16
+    done
+else
+    skip "--device cuda without CUDA" "a build with CUDA"
+fi
 expect "batch that does not divide" 2 "micro-batch 2 x seq-len 16 = 32" "96 or 128" -- \
     train --data "$data" --batch-tokens 100
 expect "longer than the model" 2 "--seq-len" "found 17" "at most 16" -- train --data "$data" --seq-len 17
