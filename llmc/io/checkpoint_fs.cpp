@@ -145,7 +145,7 @@ void read_exactly(int fd, void* to, size_t n, int64_t offset, const std::string&
         const ssize_t got = uninterrupted([&] { return ::pread(fd, at, n, offset); });
         if (got < 0) fail_errno("reading", path);
         CHECK(got > 0, Exit::Damaged, str(path, " is too short"), str("end at byte ", offset),
-              str(n, " bytes more"));
+              str(counted(int64_t(n), "byte"), " more"));
         at += got, offset += got, n -= size_t(got);
         liveness_mark();
     }

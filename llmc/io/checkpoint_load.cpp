@@ -6,6 +6,7 @@
 #include <set>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/checkpoint_agree.h"
 #include "llmc/io/checkpoint_fs.h"
@@ -42,7 +43,7 @@ static Fd open_listed(const std::string& path, const ManifestFile& f) {
                 ? file_open_in(dir, f.name)
                 : file_open_in(dir_open_in(dir, f.name.substr(0, slash)), f.name.substr(slash + 1));
     CHECK(file_size(fd, f.name) == f.bytes, Exit::Damaged, str("the size of ", path, "/", f.name),
-          str(file_size(fd, f.name), " bytes"), str(f.bytes));
+          counted(file_size(fd, f.name), "byte"), str(f.bytes));
     return fd;
 }
 
@@ -324,7 +325,7 @@ static void check_sums(const OpenCheckpoint& c, const TensorSums& sums, bool all
         CHECK(got > 0 || !all, Exit::Usage, what, "nobody who wants it",
               "a model that has all tensors of the checkpoint", "is it another model?");
         CHECK(got % elements == 0, Exit::Usage, str("the wanted pieces of ", what),
-              str(got, " elements"), str("a multiple of ", elements));
+              counted(got, "element"), str("a multiple of ", elements));
         const uint64_t copies = uint64_t(got / elements);
         CHECK(uint64_t(sums.values[3 * i + 1]) == copies * t.hash.a &&
                   uint64_t(sums.values[3 * i + 2]) == copies * t.hash.b,

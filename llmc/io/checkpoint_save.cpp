@@ -9,6 +9,7 @@
 #include <map>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/checkpoint_agree.h"
 #include "llmc/io/checkpoint_fs.h"
@@ -42,7 +43,7 @@ static void check_pieces(const std::vector<TensorPiece>& pieces) {
               dtype_name(p.dtype), "fp32 or bf16");
         const int64_t n = shape_count(p.shape);
         CHECK(p.offset >= 0 && p.count >= 0 && p.count <= n && p.offset <= n - p.count, Exit::Usage,
-              what, str(p.count, " elements"), str("a range inside ", n));
+              what, counted(p.count, "element"), str("a range inside ", n));
     }
 }
 
@@ -176,7 +177,7 @@ static std::optional<Error> check_request(Save& s) {
         remove_unfinished(s.dir);
         const int64_t room = free_bytes(s.dir);
         CHECK(room >= bytes, Exit::Resource, str("no room for a checkpoint in ", s.dir),
-              str(room, " bytes free"), str(bytes), "free some, or lower --keep");
+              str(counted(room, "byte"), " free"), str(bytes), "free some, or lower --keep");
     });
 }
 

@@ -201,7 +201,7 @@ static ShardPiece read_piece(hid_t tensor_group, const std::string& link, int64_
     CHECK(address != HADDR_UNDEF, Exit::Damaged, str(what, " was never written"));
     CHECK(count >= 1 && most == count && address <= size && count <= (size - address) / width,
           Exit::Damaged, str(what, " does not fit its file"),
-          str(count, " elements at byte ", address),
+          str(count, " ", plural(int64_t(count), "element"), " at byte ", address),
           str("an end within ", counted(int64_t(size), "byte")));
     p.count = int64_t(count), p.address = int64_t(address);
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 
 static bool started(bool ok) {
     CHECK(ok, Exit::Resource, "the HDF5 library does not start", "");
@@ -94,7 +95,7 @@ std::vector<int64_t> h5_attribute_read(hid_t object, const std::string& name) {
     H5Handle space(H5_CHECK(H5Aget_space(attribute)), H5Sclose);
     const hssize_t n = H5_CHECK(H5Sget_simple_extent_npoints(space));
     CHECK(H5Tequal(type, H5T_STD_I64LE) > 0 && n >= 1 && n <= 32, Exit::Damaged,
-          str("attribute '", name, "' of an HDF5 object"), str(n, " values"), "1 to 32 int64");
+          str("attribute '", name, "' of an HDF5 object"), counted(n, "value"), "1 to 32 int64");
     std::vector<int64_t> values(n);
     H5_CHECK(H5Aread(attribute, H5T_STD_I64LE, values.data()));
     return values;
@@ -111,7 +112,7 @@ std::vector<std::string> h5_links(hid_t group, size_t limit) {
         const ssize_t length = H5_CHECK(H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC,
                                                            i, name, sizeof name, H5P_DEFAULT));
         CHECK(size_t(length) < sizeof name, Exit::Damaged, "a name in an HDF5 file is too long",
-              str(length, " bytes"), "at most 255");
+              counted(length, "byte"), "at most 255");
         require_hard_link(group, name);
         names.push_back(name);
     }

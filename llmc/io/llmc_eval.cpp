@@ -97,7 +97,8 @@ std::vector<LlmcEvalQuestion> llmc_eval_parse(std::string_view bytes, const std:
         uint16_t said;
         std::memcpy(&said, bytes.data() + begin + 2, sizeof said);
         CHECK(size == said, Exit::Damaged, "damaged " + where,
-              str("a question of ", size, " bytes at byte ", begin), str(said, " as it says"));
+              str("a question of ", counted(int64_t(size), "byte"), " at byte ", begin),
+              str(said, " as it says"));
     }
     CHECK(int64_t(questions.size()) == header[2] && !questions.empty(), Exit::Damaged,
           "damaged " + where, counted(int64_t(questions.size()), "question"),

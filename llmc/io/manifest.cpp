@@ -6,6 +6,7 @@
 #include <set>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/json_integer.h"
 
 using nlohmann::json;
@@ -152,8 +153,8 @@ std::string manifest_seal(const json& body) {
 
 static void check_digest(const std::string& text, const std::string& where) {
     CHECK(text.size() > HEAD.size() + 34 && text.compare(0, HEAD.size(), HEAD) == 0, Exit::Damaged,
-          str(where, " is no manifest"), str(text.size(), " bytes that start otherwise"),
-          HEAD + "...");
+          str(where, " is no manifest"),
+          str(counted(int64_t(text.size()), "byte"), " that start otherwise"), HEAD + "...");
     std::string blank = text;
     blank.replace(HEAD.size(), 32, std::string(32, '0'));
     const std::string is = digest_bytes(blank.data(), blank.size());

@@ -101,7 +101,8 @@ void SafeTensors::add_file(const std::string& path) {
     CHECK(size >= 8, Exit::Damaged, path + " is no safetensors file", counted(size, "byte"));
     read_exactly(fd, &header, 8, 0, path);
     CHECK(header <= uint64_t(std::min(kMaxHeader, size - 8)), Exit::Damaged,
-          path + " is no safetensors file: impossible length of its header", str(header, " bytes"),
+          path + " is no safetensors file: impossible length of its header",
+          str(header, " ", plural(int64_t(header), "byte")),
           str("at most ", std::min(kMaxHeader, size - 8)));
     std::string text(size_t(header), 0);
     read_exactly(fd, text.data(), text.size(), 8, path);

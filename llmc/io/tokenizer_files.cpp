@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/text_file.h"
 #include "llmc/io/tokenizer_builder.h"
 #include "llmc/io/tokenizer_sentencepiece.h"
@@ -72,7 +73,7 @@ static std::unique_ptr<Tokenizer> llmc_tokenizer_open(const std::string& file,
                                                       const std::string& where) {
     uint32_t head[256] = {};
     CHECK(file.size() >= sizeof head, Exit::Damaged, "damaged tokenizer " + where,
-          str(file.size(), " bytes"), "a header of 1024 bytes");
+          counted(int64_t(file.size()), "byte"), "a header of 1024 bytes");
     std::memcpy(head, file.data(), sizeof head);
     CHECK(head[1] == 1 || head[1] == 2, Exit::Damaged, "tokenizer of an unknown version: " + where,
           str("version ", head[1]), "version 1 or 2");
@@ -82,12 +83,12 @@ static std::unique_ptr<Tokenizer> llmc_tokenizer_open(const std::string& file,
     for (uint32_t id = 0; id < head[2]; id++) {
         const size_t length = at < file.size() ? uint8_t(file[at]) : 0;
         CHECK(length > 0 && length < file.size() - at, Exit::Damaged, "damaged tokenizer " + where,
-              str("no bytes for token ", id, " at byte offset ", at), str(head[2], " tokens"));
+              str("no bytes for token ", id, " at byte offset ", at), counted(head[2], "token"));
         vocab->bytes.push_back(file.substr(at + 1, length));
         at += 1 + length;
     }
     CHECK(at == file.size(), Exit::Damaged, "damaged tokenizer " + where,
-          str(file.size() - at, " bytes behind the last token"));
+          str(counted(int64_t(file.size() - at), "byte"), " behind the last token"));
     constexpr uint32_t kGpt2Eot = 50256;  // version 1 knows only GPT-2 and does not say it
     const uint32_t eot = head[1] == 2 ? head[3] : kGpt2Eot;
     CHECK(eot < head[2], Exit::Damaged, "damaged tokenizer " + where, str("end-of-text id ", eot),

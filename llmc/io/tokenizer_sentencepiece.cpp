@@ -10,6 +10,7 @@
 #endif
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/tokenizer_sentencepiece.h"
 
 using nlohmann::json;
@@ -129,7 +130,7 @@ std::string llama2c_tokenizer_model(const std::string& file, const std::string& 
         model.bytes(1, piece_proto(id, file.substr(at + 8, size_t(length)), score));
         at += 8 + size_t(length);
     }
-    CHECK(id > kFirstByte + 256, Exit::Damaged, "damaged tokenizer " + where, str(id, " tokens"),
+    CHECK(id > kFirstByte + 256, Exit::Damaged, "damaged tokenizer " + where, counted(id, "token"),
           "three special tokens, 256 bytes and more");
     ProtoWriter trainer, normalizer;
     trainer.integer(3, 2);   // kind: BPE

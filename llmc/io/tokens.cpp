@@ -69,12 +69,13 @@ TokenShard TokenShard::open(const std::string& path) {
           str("version ", version, ", or ", version + kTokenMasked, " with a mask"));
     s.tokens_ = head[2];
     CHECK(s.tokens_ >= 0, Exit::Damaged, "damaged token file " + path,
-          str("a count of ", s.tokens_, " tokens in its header"), "0 or more");
+          str("a count of ", counted(s.tokens_, "token"), " in its header"), "0 or more");
     const int64_t ids_end = kTokenHeaderBytes + s.tokens_ * int64_t(dtype_bytes(s.dtype_));
     const int64_t size = ids_end + (masked ? token_mask_bytes(s.tokens_) : 0);
     CHECK(s.bytes_ == size, Exit::Damaged, "damaged token file " + path,
           str("a size of ", counted(s.bytes_, "byte")),
-          str(size, " bytes for the ", s.tokens_, " ", dtype_name(s.dtype_), " tokens",
+          str(size, " bytes for the ",
+              counted(s.tokens_, dtype_name(s.dtype_) + std::string(" token")),
               masked ? " and the mask" : "", " of its header"),
           "cut short, or still being written? fetch or tokenize it again");
     if (!masked) return s;
@@ -190,7 +191,8 @@ TokenFiles TokenFiles::open(const std::vector<std::string>& patterns, int64_t vo
     for (const std::string& path : token_files_matching(patterns))
         files.shards_.push_back(TokenShard::open(path));
     CHECK(files.tokens() > 0, Exit::Damaged, "no tokens in the token files",
-          str(files.shards_.size(), " files with 0 tokens, the first ", files.shards_[0].path()));
+          str(counted(int64_t(files.shards_.size()), "file"), " with 0 tokens, the first ",
+              files.shards_[0].path()));
     for (const TokenShard& shard : files.shards_) shard.check_ids(vocab_size);
     return files;
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/ops/cudnn_plan.h"
 
 AttentionChoice attention_choice;
@@ -155,9 +156,9 @@ const Plan& plan_for(const AttentionSize& z, bool backward) {
                 Device::this_one())
             .first->second;
     } catch (const Error& e) {
-        fail(e.code,
-             str("--attention cudnn, ", backward ? "backward" : "forward", " of B ", z.B, ", T ",
-                 z.T, ", ", z.H, " heads of ", z.HS, ", ", z.KV, " for keys: ", e.what()));
+        fail(e.code, str("--attention cudnn, ", backward ? "backward" : "forward", " of B ", z.B,
+                         ", T ", z.T, ", ", counted(z.H, "head"), " of ", z.HS, ", ", z.KV,
+                         " for keys: ", e.what()));
     }
 }
 

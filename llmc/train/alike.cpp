@@ -7,6 +7,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/checkpoint_agree.h"
 #include "llmc/train/options_table.h"
 #include "llmc/train/version.h"
@@ -52,7 +53,7 @@ void check_started_alike(const Options& opt, World& world) {
 std::string alike_lines(const TokenFiles& data) {
     std::string lines;
     for (const TokenShard& s : data.shards())
-        lines += str("\n", s.path(), " = ", s.tokens(), " tokens, ", s.fingerprint());
+        lines += str("\n", s.path(), " = ", counted(s.tokens(), "token"), ", ", s.fingerprint());
     return lines;
 }
 

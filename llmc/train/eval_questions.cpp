@@ -192,8 +192,8 @@ static std::vector<MmluRecord> mmlu_records(std::string_view text, const std::st
         const bool names = csv.line == 1 && csv.fields[0] == "question";
         if (names) continue;
         CHECK(csv.fields.size() == 2 + kLetters, Exit::Damaged,
-              str("no question at ", path, ":", csv.line), str(csv.fields.size(), " fields"),
-              "question, four choices, answer");
+              str("no question at ", path, ":", csv.line),
+              counted(int64_t(csv.fields.size()), "field"), "question, four choices, answer");
         const std::string answer = stripped(csv.fields.back());
         const char c = answer.size() == 1 ? answer[0] : '?';
         MmluRecord r{stripped(csv.fields[0]), c >= 'A' && c <= 'D' ? c - 'A' : c - '0'};

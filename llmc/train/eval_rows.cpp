@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 
 IdsPair encode_pair(Tokenizer& tokenizer, const EvalQuestion::Choice& choice) {
     // White space at the end of a context belongs to the token that follows.
@@ -48,7 +49,7 @@ static void question_add(EvalRows& all, const std::vector<IdsPair>& pairs, int g
         CHECK(row.scored <= max_T, Exit::Usage,
               str("a continuation in question ", all.questions() + 1, " of ", where,
                   " does not fit into the model"),
-              str(row.scored, " tokens"), str("at most ", max_T), "a longer --seq-len");
+              counted(row.scored, "token"), str("at most ", max_T), "a longer --seq-len");
         // The model reads all tokens but the last.
         const int64_t over = int64_t(row.tokens.size()) - 1 - max_T;
         if (over > 0) row.tokens.erase(row.tokens.begin(), row.tokens.begin() + over);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/hash.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/text_file.h"
 #include "llmc/train/alike.h"
 #include "llmc/train/device.h"
@@ -234,7 +235,8 @@ static std::string question_lines(const std::vector<std::string>& files,
         for (const EvalRow& row : sets[i].rows)
             digest.update(row.tokens.data(), row.tokens.size() * sizeof(row.tokens[0]));
         digest.update(sets[i].gold.data(), sets[i].gold.size() * sizeof(int));
-        lines += str("\n", files[i], " = ", sets[i].questions(), " questions, ", digest.hex());
+        lines += str("\n", files[i], " = ", counted(int64_t(sets[i].questions()), "question"), ", ",
+                     digest.hex());
     }
     return lines;
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/json_integer.h"
 
 nlohmann::json run_state_to_json(const RunState& s) {
@@ -84,10 +85,11 @@ Verdict step_judge(RunState& state, const Options& opt, float loss, float norm) 
 }
 
 void check_skipped(const RunState& state, const Options& opt, const Verdict& last) {
-    CHECK(state.skipped_in_row < opt.max_skipped, Exit::NonFinite,
-          str("step ", state.step, ": ", state.skipped_in_row, " steps in a row were skipped"),
-          last.reason, str("fewer than --max-skipped ", opt.max_skipped),
-          last.reason == "spike"
-              ? "a smaller --lr, or a larger --loss-spike-z / --norm-spike-z"
-              : "a smaller --lr or a longer --warmup-steps; the last checkpoint is safe");
+    CHECK(
+        state.skipped_in_row < opt.max_skipped, Exit::NonFinite,
+        str("step ", state.step, ": ", counted(state.skipped_in_row, "step"), " skipped in a row"),
+        last.reason, str("fewer than --max-skipped ", opt.max_skipped),
+        last.reason == "spike"
+            ? "a smaller --lr, or a larger --loss-spike-z / --norm-spike-z"
+            : "a smaller --lr or a longer --warmup-steps; the last checkpoint is safe");
 }

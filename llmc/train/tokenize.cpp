@@ -177,7 +177,7 @@ static std::string mask_make(const TextPart& text, const std::vector<int>& ids,
     }
     CHECK(at == int64_t(text.text.size()), Exit::Usage,
           "the tokenizer " + tokenizer.name() + " changes the text, so no mask fits it",
-          str(at, " bytes back from ", text.text.size()), "",
+          str(counted(at, "byte"), " back from ", text.text.size()), "",
           "text that decoding gives back as it was");
     return trained;
 }

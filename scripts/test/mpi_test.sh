@@ -196,7 +196,7 @@ done
 other=("${toy[@]}" --out "$work/no") other[1]=toy.json
 local_files config "the model's n_inner = 24" "${other[@]}"
 local_files model "model.bin = weights" eval --model model.bin --data "$work/d_val_*.bin" --seq-len 31
-local_files "test set" "lambada.jsonl = 1 questions" eval --model "$work/one" --task lambada --file lambada.jsonl
+local_files "test set" "lambada.jsonl = 1 question," eval --model "$work/one" --task lambada --file lambada.jsonl
 
 # The number of threads may differ, and does not matter to the bits.
 launch 3 bash -c 'OMP_NUM_THREADS=$((9 - OMPI_COMM_WORLD_RANK)) exec "$@" --threads $((OMPI_COMM_WORLD_RANK + 1))' \

@@ -77,7 +77,7 @@ if [ -e "$(dirname "$train_gpt")/fault/libfault.so" ]; then
         && state "$work/full" > /dev/null && ok "--async-save on a disk that gets full" || { echo "exit code $code"; tail -n 5 "$work/out" "$work/err"; not_ok "--async-save on a disk that gets full"; }
 fi
 # An error that all ranks meet waits for the save under way.
-expect "a stop for non-finite numbers finishes the save under way" 5 "steps in a row were skipped" "saved " -- \
+expect "a stop for non-finite numbers finishes the save under way" 5 "steps skipped in a row" "saved " -- \
     "$train_gpt" "${toy[@]}" --out "$work/nan_behind" --lr 1e30 --grad-clip 0 --warmup-steps 0 --max-skipped 1 --save-every 1 --async-save
 ls "$work/nan_behind/ckpt" | grep -q tmp && not_ok "nothing unfinished is left" || ok "nothing unfinished is left"
 
@@ -113,7 +113,7 @@ wait $pid 2> /dev/null
     && ok "and the state is the straight run's" || not_ok "and the state is the straight run's"
 
 # ---- numbers that are no numbers
-expect "a huge learning rate stops with 5" 5 "steps in a row were skipped" "hint" -- \
+expect "a huge learning rate stops with 5" 5 "steps skipped in a row" "hint" -- \
     "$train_gpt" "${toy[@]}" --out "$work/nan" --lr 1e30 --grad-clip 0 --max-skipped 3 --save-every 0
 grep -q '"event":"skip"' "$work/nan/log.jsonl" && ok "skipped steps are in the log" || not_ok "skipped steps are in the log"
 
