@@ -82,7 +82,7 @@ PY
 evaluate --data "$work/d_val_*.bin" --seq-len 31 2> "$work/err" | grep -q '^{"model":.*,"step":.*,"task":"loss","tokens":.*,"val_loss":.*,"perplexity":' && ok "one order of keys" || not_ok "one order of keys"
 
 # ---- ranks
-if command -v mpirun > /dev/null && ! "$train_gpt" --version | grep -q '^MPI *no'; then
+if has_mpi; then
     bad=""
     for task in hellaswag lambada mmlu; do
         read -r -a options <<< "$(sets $task)"
@@ -130,7 +130,7 @@ if [ -x "$cuda" ]; then
         device --dtype bf16 > "$work/bf16.out" && agrees "$work/$task.out" "$work/bf16.out" 6e-3 || bad+=" $task:bf16"
         [ $task = hellaswag ] || [ $task = loss ] || continue
         CUSIM_SCHED=rand:3 CUSIM_STREAM=rand:3 device | cmp -s - "$work/gpu.out" || bad+=" $task:order"
-        command -v mpirun > /dev/null || continue
+        has_mpi "$cuda" || continue
         [ $task = loss ] && options+=(--micro-batch 3)
         CUSIM_DEVICES=3 launch 3 "$cuda" eval --model "$work/m" --tokenizer byte --device cuda "${options[@]}" 2> "$work/err" |
             cmp -s - "$work/gpu.out" || bad+=" $task:ranks"

@@ -68,7 +68,7 @@ PY
 done
 [ -z "$bad" ] && ok "micro-batches of 1, 2, 3 and 6: one curve" || not_ok "micro-batches of 1, 2, 3 and 6: one curve:$bad"
 
-if command -v mpirun > /dev/null && ! "$train_gpt" --version | grep -q '^MPI *no'; then
+if has_mpi; then
     bad=""
     layouts="2,0 2,3 3,1 4,2"
     for layout in $layouts; do
@@ -103,7 +103,7 @@ PY
     bad="" final=$(state "$work/gpu")
     CUSIM_SCHED=rand:5 CUSIM_STREAM=rand:5 "${gpu[@]}" --out "$work/order" > "$work/log" 2>&1 || cat "$work/log"
     [ -n "$final" ] && [ "$(state "$work/order")" = "$final" ] || bad+=" order"
-    if command -v mpirun > /dev/null; then
+    if has_mpi "$cuda"; then
         CUSIM_DEVICES=3 launch 3 "${gpu[@]}" --zero 2 --out "$work/ranks" > "$work/log" 2>&1 || cat "$work/log"
         [ "$(state "$work/ranks")" = "$final" ] || bad+=" ranks"
     fi

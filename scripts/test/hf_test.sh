@@ -3,6 +3,7 @@
 # orders say; what does not fit is refused by name.
 . scripts/test/tap.sh
 train_gpt=${TRAIN_GPT:-build/train_gpt}
+. scripts/test/mpi.sh
 : "${PYTHON:=/usr/bin/python3}"
 
 for i in $(seq 1 200); do echo "line $i of $((i * i % 997))"; done > "$work/text"
@@ -230,15 +231,14 @@ PY
 # The same limit stops a program that loads the model.
 expect "which do not suffice to load it" 4 -- bash -c "ulimit -v $kilobytes; exec '$train_gpt' generate --model '$work/large-in' --tokenizer byte --prompt x --tokens 1"
 rm -rf "$work/large" "$work/large-in" "$work/large-out"
-if command -v mpirun > /dev/null && "$train_gpt" --version | grep -qi "mpi"; then
+if has_mpi; then
     one=$("$train_gpt" verify "$work/qwen3-back")
-    ranks() { mpirun -np "$1" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "${@:2}"; }
-    ranks 3 "$train_gpt" import "$work/qwen3-hf" --out "$work/three" > "$work/log" 2>&1 || cat "$work/log"
+    launch 3 "$train_gpt" import "$work/qwen3-hf" --out "$work/three" > "$work/log" 2>&1 || cat "$work/log"
     [ "$("$train_gpt" verify "$work/three")" = "$one" ] && ok "three ranks import the same state" || not_ok "three ranks import the same state"
-    ranks 2 "$train_gpt" --model "$work/qwen3-hf" "${tune[@]}" --zero 3 --steps 6 --out "$work/two" > "$work/log" 2>&1 || cat "$work/log"
+    launch 2 "$train_gpt" --model "$work/qwen3-hf" "${tune[@]}" --zero 3 --steps 6 --out "$work/two" > "$work/log" 2>&1 || cat "$work/log"
     [ "$("$train_gpt" verify "$work/two")" = "$("$train_gpt" verify "$work/qwen3-t2")" ] &&
         ok "two ranks, each with its own pieces of the folder, train as one" || not_ok "two ranks, each with its own pieces of the folder, train as one"
-    ranks 2 "$train_gpt" export "$work/qwen3" --format hf --out "$work/two-hf" > "$work/log" 2>&1 || cat "$work/log"
+    launch 2 "$train_gpt" export "$work/qwen3" --format hf --out "$work/two-hf" > "$work/log" 2>&1 || cat "$work/log"
     cmp -s "$work/two-hf/model.safetensors" "$work/qwen3-hf/model.safetensors" && [ -e "$work/two-hf/config.json" ] &&
         ok "two ranks export" || { cat "$work/log"; not_ok "two ranks export"; }
 
@@ -247,7 +247,7 @@ if command -v mpirun > /dev/null && "$train_gpt" --version | grep -qi "mpi"; the
     read_by() {  # MODEL: bytes that each of two ranks reads in a run of one step
         rm -rf "$work/wide" "$work"/read.*
         # shellcheck disable=SC2016
-        ranks 2 bash -c '"${@:2}" > "$1.$OMPI_COMM_WORLD_RANK" 2>&1; sed -n "s/rchar: //p" /proc/$$/io > "$1.$OMPI_COMM_WORLD_RANK"' \
+        launch 2 bash -c '"${@:2}" > "$1.$OMPI_COMM_WORLD_RANK" 2>&1; sed -n "s/rchar: //p" /proc/$$/io > "$1.$OMPI_COMM_WORLD_RANK"' \
             _ "$work/read" "$train_gpt" --model "$1" "${tune[@]}" --zero 3 --steps 1 --out "$work/wide" 2> "$work/log"
         cat "$work"/read.[01]
     }
@@ -257,6 +257,8 @@ if command -v mpirun > /dev/null && "$train_gpt" --version | grep -qi "mpi"; the
     paste "$work/folder" "$work/random" | awk -v all="$(stat -c %s "$work/wide-hf/model.safetensors")" '
         { share = ($1 - $2) / all; if (!(share > 0.48 && share < 0.53)) bad = 1; print "read", $1 - $2, "of", all }
         END { exit bad || NR != 2 }' > "$work/log" && ok "each of two ranks reads its half of the folder" || { cat "$work/log"; not_ok "each of two ranks reads its half of the folder"; }
+else
+    skip "ranks import, train, export and read their share of a folder" "no MPI"
 fi
 
 expect "generate with the tokenizer that came along" 0 "line" -- \

@@ -2,6 +2,7 @@
 # The scripts of known runs: each one's options are good, and its plan can be printed by anybody; with a GPU
 # they run in bf16 with a micro-batch that fits, and stay with it.
 . scripts/test/tap.sh
+. scripts/test/mpi.sh
 export TRAIN_GPT=${TRAIN_GPT:-build/train_gpt}
 for script in scripts/gpt2_*M.sh scripts/llama_*.sh; do
     expect "$script --dry-run" 0 "total memory" "total one checkpoint on disk" -- env GPU_MIB=0 RANKS=8 bash "$script" --dry-run
@@ -26,7 +27,7 @@ is "its folder" "$TRAIN_GPT" export "$work/first" --format hf --dtype bf16 --out
 for what in text tune; do
     is "$what: tokenize with the folder" "$TRAIN_GPT" tokenize "$work/$what.jsonl" --tokenizer "$work/Llama/tokenizer.json" --out "$work/$what"
     ranks=1 zero="zero 3"
-    if command -v mpirun > /dev/null && ! "$TRAIN_GPT" --version | grep -q '^MPI *no'; then ranks=2 zero="2 ranks"; fi
+    if has_mpi "$TRAIN_GPT"; then ranks=2 zero="2 ranks"; fi
     expect "scripts/llama_3.2_1B.sh, $what" 0 "step 6/6" "$zero" -- env MODEL="$work/Llama" DATA="$work/${what}_train_*.bin" \
         VAL_DATA="$work/${what}_val_*.bin" OUT="$work/out-$what" RANKS=$ranks OMP_WAIT_POLICY=passive bash scripts/llama_3.2_1B.sh \
         --seq-len 64 --batch-tokens 512 --steps 6 --warmup-steps 1 --lr 3e-3 --threads 1

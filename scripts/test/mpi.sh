@@ -1,12 +1,11 @@
 # shellcheck shell=bash
-# Helpers of the mpi_*_test.sh scripts, after tap.sh: starting ranks, a toy to train, exit codes.
+# Helpers of the scripts that start ranks, after tap.sh: starting them, a toy to train, exit codes.
 . scripts/test/toy.sh
 
+# has_mpi [PROGRAM]: can it be started as ranks?
+has_mpi() { command -v mpirun > /dev/null && ! "${1:-$train_gpt}" --version | grep -q '^MPI *no'; }
 # needs_mpi WHAT: the test ends here, skipped, where no ranks can be started.
-needs_mpi() {
-    if ! command -v mpirun > /dev/null; then skip "$1" "no mpirun here"; exit; fi
-    if "$train_gpt" --version | grep -q '^MPI *no'; then skip "$1" "built without MPI"; exit; fi
-}
+needs_mpi() { has_mpi || { skip "$1" "no mpirun here, or built without MPI"; exit; }; }
 
 # Root is refused, and so are more ranks than cores, unless one insists; and who waits must not spin.
 launch() {
