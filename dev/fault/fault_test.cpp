@@ -320,6 +320,7 @@ TEST(fault, power_loss_in_a_run_that_continues_a_killed_one) {
         EXPECT_EQ(result.wrong, "") << "killed at call " << n;
         if (!killed.killed || HasFailure()) break;
     }
+    EXPECT_GT(states, 0);
     std::cout << "power-loss states after a kill: " << states << "\n";
 }
 

@@ -77,9 +77,9 @@ if [ -e "$(dirname "$train_gpt")/fault/libfault.so" ]; then
         && state "$work/full" > /dev/null && ok "--async-save on a disk that gets full" || { echo "exit code $code"; tail -n 5 "$work/out" "$work/err"; not_ok "--async-save on a disk that gets full"; }
 fi
 # An error that all ranks meet waits for the save under way.
-expect "a stop for non-finite numbers finishes the save under way" 5 "steps skipped in a row" "saved " -- \
+expect "a stop for non-finite numbers finishes the save under way" 5 "1 step skipped in a row" "saved " -- \
     "$train_gpt" "${toy[@]}" --out "$work/nan_behind" --lr 1e30 --grad-clip 0 --warmup-steps 0 --max-skipped 1 --save-every 1 --async-save
-ls "$work/nan_behind/ckpt" | grep -q tmp && not_ok "nothing unfinished is left" || ok "nothing unfinished is left"
+is "nothing unfinished is left" bash -c 'test -d "$1" && ! ls "$1" | grep tmp' _ "$work/nan_behind/ckpt"
 
 # ---- signals: save at the step boundary, exit 7, go on as if nothing had been
 long=("${toy[@]}" --steps 300000 --out "$work/signalled" --save-every 0 --val-every 0)
@@ -164,7 +164,6 @@ expect "eval" 0 '"val_loss"' -- "$train_gpt" eval --model "$work/whole" --data "
 grep -q '^line 7' "$work/text1" && cmp -s "$work/text1" "$work/text2" && ! cmp -s "$work/text1" "$work/text3" \
     && ok "generate: prompt first, same seed same text" || not_ok "generate: prompt first, same seed same text"
 expect "plan" 0 "total memory" "one checkpoint" -- "$train_gpt" plan --model gpt2:1558M
-"$train_gpt" export "$work/whole" --format llmc --out "$work/m.bin" > /dev/null 2>&1 || true
 expect "a width that is not 4 C has no place in llm.c's format" 2 "MLP width" -- \
     "$train_gpt" export "$work/whole" --format llmc --out "$work/m.bin"
 "$train_gpt" "${toy[@]}" --model gpt2:d1 --vocab-size 257 --steps 2 --warmup-steps 0 --out "$work/d1" > /dev/null 2>&1
