@@ -12,14 +12,7 @@ mutant_build() {
     g++ "-I$tree" "${flags[@]}" -c "${2:-$tree/$1}" -o "$work/mutant.o" &&
         g++ -fopenmp "$work/mutant.o" "${tests[@]}" "$build/libllmc.a" "${libs[@]}" -o "$work/mutant"
 }
-mutant_run() { timeout 240 "$work/mutant" --gtest_brief=1 --gtest_fail_fast; }
-
-# A fault that hangs runs into that limit. The sound program stays far below it, or a fault that is merely
-# slow would count as seen.
-sound="without a fault all tests pass, in a third of the time"
-g++ -fopenmp "${tests[@]}" "$build/libllmc.a" "${libs[@]}" -o "$work/sound" &&
-    timeout 80 "$work/sound" --gtest_brief=1 > "$work/log" 2>&1 || { tail -n 5 "$work/log"; not_ok "$sound"; exit; }
-ok "$sound"
+mutant_run() { timeout $((240 / share)) "$work/mutant" --gtest_brief=1 --gtest_fail_fast; }
 
 shards=llmc/parallel/shards.cpp slicing=llmc/parallel/slicing.cpp shared=llmc/parallel/comm_shared.cpp
 mutate "a bucket is skipped"                 $shards 's/if \(bucket.first < first\) return;/if (bucket.first < first) return; if (next_bucket_ == 1) continue;/'
