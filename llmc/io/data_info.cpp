@@ -154,8 +154,8 @@ std::optional<DataInfo> data_info_find(const std::vector<std::string>& patterns)
         if (!info) continue;
         data_info_check(*info, prefix);
         CHECK(!found || found->tokenizer_digest == info->tokenizer_digest, Exit::Usage,
-              "token files of different tokenizers",
-              found ? found->tokenizer + " and " + info->tokenizer : "", "one vocabulary for all");
+              "token files of different tokenizers", found->tokenizer + " and " + info->tokenizer,
+              "one vocabulary for all");
         if (!found) found = info;
     }
     return found;
