@@ -1,13 +1,9 @@
 #include "llmc/train/commands.h"
 
-#include <omp.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -82,30 +78,17 @@ Exit plan_run(const Options& options, World& world) {
 }
 
 // What is written once is written by rank 0; the others wait for its verdict, and end as it does.
-static Exit by_root(World& world, const std::function<int()>& work) {
-    if (const auto error = agree_on_root(*world.dp, [&] { work(); })) throw *error;
+static Exit by_root(World& world, const std::function<void()>& work) {
+    if (const auto error = agree_on_root(*world.dp, work)) throw *error;
     return Exit::Done;
 }
 
 Exit tokenize_command(const Options& opt, World& world) {
-    TokenizeOptions t;
-    t.files = opt.files;
-    t.tokenizer = opt.tokenizer;
-    t.out = opt.out;
-    t.val_fraction = opt.val_fraction;
-    t.separator = opt.separator;
-    t.shard_tokens = opt.shard_tokens;
-    t.threads = opt.threads;
-    return by_root(world, [&] { return tokenize_run(t); });
+    return by_root(world, [&] { tokenize_run(opt); });
 }
 
 Exit train_bpe_command(const Options& opt, World& world) {
-    TrainBpeOptions t;
-    t.files = opt.files;
-    t.vocab_size = opt.vocab_size;
-    t.out = opt.out;
-    t.separator = opt.separator;
-    return by_root(world, [&] { return train_bpe_run(t); });
+    return by_root(world, [&] { train_bpe_run(opt); });
 }
 
 template <class Elem, class Stream>
@@ -186,14 +169,12 @@ Exit import_run(const Options& opt, World& world) {
 }
 
 Exit export_run(const Options& opt, World& world) {
-    CHECK(opt.format == "llmc" || opt.format == "hf", Exit::Usage, "unknown --format", opt.format,
-          "llmc or hf");
     const OpenCheckpoint checkpoint = checkpoint_open(opt.path, *world.dp);
     const ModelConfig c = model_config_from_json(checkpoint.manifest.meta.model, checkpoint.path);
     const ParamLayout layout = param_layout(c);
     const TensorSource source = checkpoint_source(checkpoint);
     const auto error = agree_on_root(*world.dp, [&] {
-        if (opt.format == "hf") {
+        if (opt.format == ExportFormat::Hf) {
             const auto tokenizer = checkpoint_tokenizer(checkpoint);
             return hf_model_write(opt.out, c, source, layout, tokenizer.get(), opt.dtype);
         }

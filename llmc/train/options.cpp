@@ -206,7 +206,7 @@ std::vector<OptionRow> rows() {
     required(row("out", &O::out, "PATH", kFiles, Bpe, "the vocabulary, a tokenizer.json")),
     required(row("out", &O::out, "CKPT", kFiles, Import, "a new directory: the model becomes its checkpoint of step 0")),
     required(row("out", &O::out, "PATH", kFiles, Export, "llmc: the file to write; hf: the folder, new or empty")),
-    required(row("format", &O::format, "llmc|hf", kFiles, Export, "llmc: the .bin model file of llm.c; hf: a Hugging Face folder")),
+    required(row("format", &O::format, {"llmc", "hf"}, kFiles, Export, "llmc: the .bin model file of llm.c; hf: a Hugging Face folder")),
     row("save-every", &O::save_every, at_least(0), kFiles, Run, "steps between checkpoints; 0: only at the end"),
     bare(row("async-save", &O::async_save, {"off", "on"}, kFiles, Run, "write checkpoints while training goes on, from a copy of the state; the same files"), "on"),
     row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),

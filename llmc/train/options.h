@@ -28,6 +28,7 @@ enum class Rounding { Nearest, Stochastic };
 enum class Overlap { On, Off };
 enum class AttentionBy { Own, Cudnn };
 enum class AsyncSaves { Off, On };
+enum class ExportFormat { Llmc, Hf };
 enum class Schedule { Cosine, Linear, Constant, Wsd };
 // What `eval` measures: the loss on token shards, or answers to the questions of a test set.
 enum class EvalTask { Loss, HellaSwag, HellaSwagHarness, Lambada, Mmlu, Arc, WinoGrande };
@@ -110,7 +111,7 @@ struct Options {
     double temperature = 1.0;
     int top_k = 0;
     double top_p = 1.0;
-    std::string format;
+    ExportFormat format = ExportFormat::Llmc;
     int max_mb = 64;  // selftest-comm
 
     // Worked out by options_derive(), never set by the user.

@@ -170,7 +170,9 @@ TEST(options, commands) {
     EXPECT_EQ(parse({"--data", "x", "--config", ConfigFile("async-save = on\n").path()}).async_save,
               AsyncSaves::On);
     EXPECT_EQ(parse({"plan", "--ranks", "8", "--zero", "3"}).ranks, 8);
-    EXPECT_EQ(parse({"export", "c", "--format", "llmc", "--out", "x"}).format, "llmc");
+    EXPECT_EQ(parse({"export", "c", "--format", "hf", "--out", "x"}).format, ExportFormat::Hf);
+    EXPECT_TRUE(has(refusal({"export", "c", "--format", "hff", "--out", "x"}),
+                    "did you mean --format hf?"));
 }
 
 TEST(options, unknown_names_are_refused_with_the_nearest) {

@@ -223,7 +223,7 @@ static void part_print(const char* name, const DataPart& part) {
     std::printf("\n");
 }
 
-int tokenize_run(const TokenizeOptions& opt) {
+void tokenize_run(const Options& opt) {
     const std::unique_ptr<Tokenizer> tokenizer = tokenizer_named(opt.tokenizer);
     const int eot = tokenizer->eot(), threads = opt.threads ? opt.threads : omp_get_num_procs();
     CHECK(eot >= 0, Exit::Usage, "the tokenizer has no end-of-text token: " + opt.tokenizer, "",
@@ -278,7 +278,6 @@ int tokenize_run(const TokenizeOptions& opt) {
     part_print("val", info.val);
     std::fprintf(stderr, "%s bytes of text in %.1f s, %s\n", grouped(reader.bytes_total()).c_str(),
                  meter.seconds(), meter.rate().c_str());
-    return 0;
 }
 
 // ---- train-bpe
@@ -307,9 +306,7 @@ static std::string tokenizer_out(const std::string& out) {
     return path.string();
 }
 
-int train_bpe_run(const TrainBpeOptions& opt) {
-    CHECK(opt.vocab_size >= 257, Exit::Usage, "a vocabulary too small for bytes",
-          str(opt.vocab_size), "257 or more: 256 bytes and end-of-text");
+void train_bpe_run(const Options& opt) {
     DocumentReader reader({opt.files, 0, opt.separator, gpt2_safe_cut});
     const std::string path = tokenizer_out(opt.out);
     Meter meter("train-bpe", reader.bytes_total());
@@ -335,5 +332,4 @@ int train_bpe_run(const TrainBpeOptions& opt) {
     std::fprintf(stderr, "%s bytes of text, %s distinct words, in %.1f s\n",
                  grouped(reader.bytes_total()).c_str(),
                  grouped(int64_t(counter.words().size())).c_str(), meter.seconds());
-    return 0;
 }
