@@ -11,9 +11,9 @@
 #include "dev/fault/save_runs.h"
 #include "llmc/core/check.h"
 #include "llmc/io/checkpoint.h"
-#include "llmc/io/checkpoint_fs.h"
 #include "llmc/io/checkpoint_names.h"
 #include "llmc/io/checkpoint_testing.h"
+#include "llmc/io/files.h"
 
 namespace fs = std::filesystem;
 

@@ -14,9 +14,9 @@
 #include "llmc/core/check.h"
 #include "llmc/core/hash.h"
 #include "llmc/io/checkpoint.h"
-#include "llmc/io/checkpoint_fs.h"
 #include "llmc/io/checkpoint_names.h"
 #include "llmc/io/checkpoint_testing.h"
+#include "llmc/io/files.h"
 #include "llmc/io/h5.h"
 #include "llmc/io/run_lock.h"
 

@@ -4,7 +4,7 @@ FUZZ      := $(BUILD)/fuzz
 FUZZ_CXX  ?= $(or $(shell command -v clang++),$(lastword $(sort $(wildcard /usr/bin/clang++-*))))
 FUZZ_SRC  := dev/fuzz/fuzz.cpp $(addprefix llmc/core/,check.cpp hash.cpp nearest.cpp rng.cpp) \
              $(filter-out %_test.cpp,$(wildcard llmc/io/tokenizer*.cpp)) \
-             $(addprefix llmc/io/,checkpoint_fs.cpp csv.cpp data_info.cpp file_runs.cpp llama2c_model.cpp llmc_eval.cpp \
+             $(addprefix llmc/io/,files.cpp csv.cpp data_info.cpp file_runs.cpp llama2c_model.cpp llmc_eval.cpp \
                llmc_model.cpp manifest.cpp safetensors.cpp text_file.cpp tokens.cpp) \
              $(addprefix llmc/train/,documents.cpp eval_questions.cpp options.cpp options_parse.cpp) \
              $(addprefix llmc/parallel/,comm_record.cpp liveness.cpp timeline.cpp) llmc/model/config.cpp

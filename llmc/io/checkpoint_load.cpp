@@ -9,9 +9,9 @@
 #include "llmc/core/plural.h"
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/checkpoint_agree.h"
-#include "llmc/io/checkpoint_fs.h"
 #include "llmc/io/checkpoint_names.h"
 #include "llmc/io/checkpoint_shard.h"
+#include "llmc/io/files.h"
 
 // ---- one checkpoint
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "llmc/core/check.h"
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 static constexpr size_t STEP_NAME_LENGTH = 15;  // "step-" and ten digits
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "llmc/io/checkpoint.h"
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 // A piece and where its bytes are.
 struct ShardPiece {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "llmc/core/check.h"
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 // n elements from this byte on.
 static void run_read(int fd, const std::string& path, Dtype dtype, int64_t at, int64_t n,

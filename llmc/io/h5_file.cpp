@@ -10,7 +10,7 @@
 #include <cstring>
 #include <map>
 
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 struct H5Store {
     int fd = -1;

@@ -13,6 +13,7 @@
 #include "llmc/core/check.h"
 #include "llmc/core/plural.h"
 #include "llmc/io/file_runs.h"
+#include "llmc/io/files.h"
 
 namespace {
 constexpr int32_t kMagic = 20240326, kVersionF32 = 3, kVersionBf16 = 5;
@@ -119,6 +120,16 @@ TensorSource llmc_model_source(const std::string& path, const ParamLayout& layou
     return source;
 }
 
+// Does what may fail for the system's reasons, which become an error that names the model file.
+template <class Step>
+static void attempt(const std::string& path, Exit code, const char* hint, Step step) {
+    try {
+        step();
+    } catch (const Error& e) {
+        fail(code, str("cannot write the model file ", path, ": ", e.what()), "", "", hint);
+    }
+}
+
 void llmc_model_write(const std::string& path, const TensorSource& source,
                       const ParamLayout& layout, LlmcModelHeader h) {
     struct stat there {};
@@ -126,16 +137,17 @@ void llmc_model_write(const std::string& path, const TensorSource& source,
           "cannot write the model file " + path, "a directory", "the name of a file");
     const Temporary file_beside{path + ".tmp"};
     const std::string& tmp = file_beside.path;
-    File file(std::fopen(tmp.c_str(), "wb"), std::fclose);
-    CHECK(file, Exit::Usage, "cannot write the model file " + tmp, system_error());
-    // What goes wrong first is the reason.
-    bool ok = true;
-    int reason = 0;
-    const auto note = [&](bool done) {
-        if (ok && !done) ok = false, reason = errno;
-    };
+    Fd file;
+    attempt(path, Exit::Usage, "", [&] {
+        file_remove(tmp);
+        file = file_create(tmp);
+    });
+    constexpr const char* kUntouched = "what was there before is untouched";
+    int64_t at = 0;
     const auto put = [&](const void* x, size_t width, int64_t n) {
-        if (ok) note(std::fwrite(x, width, size_t(n), file.get()) == size_t(n));
+        const size_t bytes = width * size_t(n);
+        attempt(path, Exit::Resource, kUntouched, [&] { write_exactly(file, x, bytes, at, tmp); });
+        at += int64_t(bytes);
     };
     std::vector<float> weights;
     std::vector<bf16> narrow;
@@ -164,10 +176,10 @@ void llmc_model_write(const std::string& path, const TensorSource& source,
             write(zeros.data(), std::min(kChunk, padding - i));
     }
 
-    // On disk before it has its name.
-    if (ok) note(std::fflush(file.get()) == 0 && fsync(fileno(file.get())) == 0);
-    note(std::fclose(file.release()) == 0);
-    if (ok) note(std::rename(tmp.c_str(), path.c_str()) == 0);
-    CHECK(ok, Exit::Resource, "cannot write the model file " + path, std::strerror(reason), "",
-          "what was there before is untouched");
+    attempt(path, Exit::Resource, kUntouched, [&] {
+        sync_file(file, tmp);  // on disk before it has its name
+        file.close(tmp);
+        rename_path(tmp, path);
+    });
+    sync_dir(dir_of(path));
 }

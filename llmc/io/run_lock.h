@@ -7,7 +7,7 @@
 #pragma once
 #include <string>
 
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 #include "llmc/parallel/comm.h"
 
 // The run id in owner.json of OUT; empty where no run of ours has been.

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "llmc/core/dtype.h"
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 struct SafeTensor {
     int file;  // of SafeTensors::paths

@@ -8,7 +8,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/plural.h"
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 std::string text_file_read(const std::string& path, int64_t limit) {
     const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not wait

@@ -10,7 +10,7 @@
 
 #include "llmc/core/dtype.h"
 #include "llmc/core/hash.h"
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 constexpr int64_t kMaxShardTokens = INT32_MAX;  // the header counts tokens in an int32
 

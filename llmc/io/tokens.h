@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "llmc/core/dtype.h"
-#include "llmc/io/checkpoint_fs.h"  // Fd
+#include "llmc/io/files.h"  // Fd
 
 constexpr int32_t kTokenMagic16 = 20240520, kTokenVersion16 = 1;
 constexpr int32_t kTokenMagic32 = 20240801, kTokenVersion32 = 7;

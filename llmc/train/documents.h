@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmc/io/checkpoint_fs.h"  // Fd
+#include "llmc/io/files.h"  // Fd
 
 // A document, or a piece of a long one.
 struct TextPart {

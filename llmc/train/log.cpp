@@ -27,35 +27,11 @@ double flops_per_token(const ModelConfig& c, int T) {
 
 namespace {
 
-std::string error_text() {
-    return std::strerror(errno);
-}
-
 // The step of a complete line of ours, or -1.
 int64_t line_step(const std::string& line) {
     const LogJson json = LogJson::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
     return json["step"].get<int64_t>();
-}
-
-void write_all(int file, const std::string& text, const std::string& path) {
-    for (size_t done = 0; done < text.size();) {
-        const ssize_t n = write(file, text.data() + done, text.size() - done);
-        if (n < 0 && errno == EINTR) continue;
-        CHECK(n > 0, Exit::Resource, "cannot write " + path, error_text());
-        done += size_t(n);
-    }
-}
-
-// Replaces the file by `text` such that a crash leaves the old one or the new one.
-void replace_file(const std::string& path, const std::string& text) {
-    const std::string tmp = path + ".tmp";
-    const int file = open(tmp.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    CHECK(file >= 0, Exit::Usage, "cannot write " + tmp, error_text());
-    write_all(file, text, tmp);
-    const bool ok = fsync(file) == 0;
-    CHECK((close(file) == 0) && ok && rename(tmp.c_str(), path.c_str()) == 0, Exit::Resource,
-          "cannot replace " + path, error_text());
 }
 
 // Keeps the lines up to `resume_step`; a new run (-1) keeps none.
@@ -75,7 +51,7 @@ void drop_lines(const std::string& path, int resume_step) {
         else
             dropped = true;
     }
-    if (dropped) replace_file(path, kept);
+    if (dropped) file_replace(path, kept);
 }
 
 const char* colour(const char* code) {
@@ -90,12 +66,8 @@ const char *const kPlain = "\033[0m", *const kBold = "\033[1m", *const kDim = "\
 Log::Log(const LogSetup& setup) : setup_(setup), path_(setup.dir + "/log.jsonl") {
     if (!setup_.speaks) return;
     drop_lines(path_, setup_.resume_step);
-    file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    CHECK(file_ >= 0, Exit::Usage, "cannot write " + path_, error_text());
-}
-
-Log::~Log() {
-    if (file_ >= 0) close(file_);
+    file_ = Fd(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+    CHECK(file_ >= 0, Exit::Usage, "cannot write " + path_, std::strerror(errno));
 }
 
 void Log::sync() {

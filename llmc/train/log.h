@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "llmc/io/files.h"
 #include "llmc/model/config.h"
 #include "llmc/train/progress.h"
 
@@ -52,7 +53,6 @@ class Log {
     // Opens OUT/log.jsonl for appending after dropping, atomically, a torn last line and what lies
     // beyond the resume step. Refuses a file that is no log of ours.
     explicit Log(const LogSetup& setup);
-    ~Log();
     Log(const Log&) = delete;
     Log& operator=(const Log&) = delete;
 
@@ -69,7 +69,7 @@ class Log {
 
     LogSetup setup_;
     std::string path_;
-    int file_ = -1;
+    Fd file_;
     bool write_failed_ = false;
     double ms_smooth_ = 0;           // moving average, for the ETA
     std::unique_ptr<Progress> bar_;  // below the lines, on a terminal

@@ -2,10 +2,8 @@
 #include "llmc/train/tokenize.h"
 
 #include <omp.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -56,10 +54,6 @@ class Meter {
 
 // ---- the files of one PREFIX
 
-static std::string dir_of(const fs::path& path) {
-    return path.has_parent_path() ? path.parent_path().string() : ".";
-}
-
 // PREFIX with its folder made.
 static std::string prefix_make(const std::string& out) {
     const fs::path prefix = fs::path(out).lexically_normal();
@@ -84,10 +78,6 @@ static std::set<std::string> outputs_of(const DataInfo& info, const std::string&
     for (const DataPart* part : {&info.train, &info.val})
         for (const TokenShardInfo& shard : part->shards) paths.insert(shard.path);
     return paths;
-}
-
-static void file_remove(const std::string& path) {
-    if (unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno("removing", path);
 }
 
 // What an earlier run left under this prefix. Anything else in our way is somebody's own.

@@ -1,4 +1,4 @@
-#include "llmc/io/checkpoint_fs.h"
+#include "llmc/io/files.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "llmc/core/check.h"
@@ -121,6 +122,11 @@ bool path_exists(const std::string& path) {
     return false;
 }
 
+std::string dir_of(const std::string& path) {
+    const std::filesystem::path p = path;
+    return p.has_parent_path() ? p.parent_path().string() : ".";
+}
+
 void sync_file(int fd, const std::string& path) {
     if (uninterrupted([&] { return ::fsync(fd); }) < 0) fail_errno("syncing", path);
 }
@@ -137,6 +143,10 @@ void dir_make(const std::string& path) {
 
 void rename_path(const std::string& from, const std::string& to) {
     if (::rename(from.c_str(), to.c_str()) < 0) fail_errno("renaming to " + to + " from", from);
+}
+
+void file_remove(const std::string& path) {
+    if (::unlink(path.c_str()) < 0 && errno != ENOENT) fail_errno("removing", path);
 }
 
 void read_exactly(int fd, void* to, size_t n, int64_t offset, const std::string& path) {
@@ -209,7 +219,7 @@ std::string file_read_in(int dir, const std::string& name, int64_t limit) {
 
 void file_replace(const std::string& path, const std::string& text) {
     const std::string tmp = path + ".tmp";
-    if (::unlink(tmp.c_str()) < 0 && errno != ENOENT) fail_errno("removing", tmp);
+    file_remove(tmp);
     file_write_durable(tmp, text);
     rename_path(tmp, path);
 }

@@ -1,4 +1,4 @@
-// llmc/io/checkpoint_fs.h: files and directories as the checkpoint protocol needs them.
+// llmc/io/files.h: the system's calls on files and directories.
 //
 // Every call's verdict is looked at, interrupted calls are repeated, nothing but dir_open and
 // file_open follows a symbolic link. Faults throw Error: Exit::Damaged for what a file is,
@@ -42,12 +42,14 @@ int64_t file_size(int fd, const std::string& path);
 
 // The entries of a directory but "." and "..", sorted.
 std::vector<std::string> dir_list(int dir, const std::string& path);
-bool path_exists(const std::string& path);  // anything, a dangling link included
+bool path_exists(const std::string& path);    // anything, a dangling link included
+std::string dir_of(const std::string& path);  // the directory that it lies in
 
 void sync_dir(const std::string& path);
 void sync_file(int fd, const std::string& path);
 void dir_make(const std::string& path);  // must not exist
 void rename_path(const std::string& from, const std::string& to);
+void file_remove(const std::string& path);  // if it is there
 
 // A new file that holds text, synced, read back and compared. Its directory entry is durable only
 // after sync_dir of its directory.
