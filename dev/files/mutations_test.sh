@@ -81,7 +81,7 @@ mutate "eval: all ranks read the same"         llmc/train/evaluate.cpp 's/int64_
 mutate "eval: targets stay on their rank"      llmc/train/evaluate.cpp 's/comm\.all_reduce\(&valid.*//' eval_test.sh
 
 # ---- model files
-hf=llmc/train/hf.cpp safetensors=llmc/io/safetensors.cpp llmc=llmc/io/llmc_model.cpp
+hf=llmc/train/hf.cpp safetensors=llmc/io/safetensors.cpp floats=llmc/io/file_runs.cpp llmc=llmc/io/llmc_model.cpp
 mutate "export: a column of a piece too many"  $hf 's/\(first - r \+ p\.rows - 1\) \/ p\.rows/(first - r) \/ p.rows/' '*Hf*'
 mutate "export: a transposed piece moves"      $hf 's/\(begin \+ c\) \* p\.rows \+ r - first/(begin + c) * p.rows + r/' '*Hf*'
 mutate "export: pairs in their old order"      $hf 's/in_head < half \? 2 \* in_head : 2 \* \(in_head - half\) \+ 1/in_head/' '*Hf*'
@@ -95,11 +95,11 @@ mutate "import: any shape"                     $hf 's/found\.shape == p\.shape/f
 mutate "export: rubbish stays in the folder"   $hf 's/fs::remove\(file->path\(\), none\);/;/' '*Hf*'
 mutate "export: <\|im_end\|> ends documents"   $hf 's/std::rotate\(ends\.begin\(\), eot, eot \+ 1\)/std::rotate(ends.begin(), ends.end() - 1, ends.end())/' hf_test.sh
 mutate "export: a text's beginning ends one"   $hf 's/ && !\(id == tokenizer\.eot\(\) && tokenizer\.begins_texts\(\)\)//' hf_test.sh
-mutate "export: bf16 is cut"                   $safetensors 's/to_bf16\(wide\[k\]\)/bf16{uint16_t(std::bit_cast<uint32_t>(wide[k]) >> 16)}/' '*safetensors*'
+mutate "export: bf16 is cut"                   $floats 's/to_bf16\(wide\[k\]\)/bf16{uint16_t(std::bit_cast<uint32_t>(wide[k]) >> 16)}/' '*safetensors*'
 mutate "safetensors: holes are fine"           $safetensors 's/begin == at, Exit/begin >= at, Exit/' '*safetensors*'
 mutate "safetensors: overlaps are fine"        $safetensors 's/begin == at, Exit/begin <= at, Exit/' '*safetensors*'
 mutate "safetensors: any file name"            $safetensors "s/ && name\[0\] != '\.' && name\.find\('\/'\) == std::string::npos &&/ \&\&/" '*safetensors*'
-mutate "safetensors: small halves are zero"    $safetensors 's/float\(fraction\) \* 0x1p-24f/0 * float(fraction)/' '*safetensors*'
+mutate "safetensors: small halves are zero"    $floats 's/float\(fraction\) \* 0x1p-24f/0 * float(fraction)/' '*safetensors*'
 mutate "safetensors: a full file goes on"      $safetensors 's/files\.emplace_back\(\), filled = 0/filled = 0/' '*safetensors*'
 mutate "llm.c: one layer after the other"      $llmc 's/for \(int b = 1; b < head; b\+\+\) order/for (int b = head - 1; b > 0; b--) order/' '*llmc_model*'
 mutate "llm.c: padding is not written"         $llmc 's/t == order\[0\] \? int64_t\(h\.Vp - h\.V\) \* h\.C : 0/0/' '*llmc_model*'

@@ -1,11 +1,6 @@
 #include "llmc/io/llama2c_model.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <cstdlib>
 
 #include "llmc/core/check.h"
 #include "llmc/core/plural.h"
@@ -13,13 +8,6 @@
 
 namespace {
 constexpr int kHeaderWords = 7;
-using File = std::unique_ptr<FILE, int (*)(FILE*)>;
-
-File file_open(const std::string& path) {
-    File file(std::fopen(path.c_str(), "rb"), std::fclose);
-    CHECK(file, Exit::Usage, "cannot open the model file " + path, std::strerror(errno));
-    return file;
-}
 
 int head_size(const Llama2cHeader& h) {
     return h.C / h.H;
@@ -35,13 +23,10 @@ __int128 file_bytes(const Llama2cHeader& h) {
 }  // namespace
 
 Llama2cHeader llama2c_model_header(const std::string& path) {
-    struct stat info {};
-    CHECK(stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode), Exit::Usage,
-          "cannot read the model file", path, "a llama2.c model file (.bin)");
     int32_t words[kHeaderWords] = {};
-    CHECK(std::fread(words, sizeof words, 1, file_open(path).get()) == 1, Exit::Damaged,
-          path + " is no llama2.c model file", counted(info.st_size, "byte"),
-          str("at least ", sizeof words, " bytes"));
+    const int64_t size = model_head_read(path, "a llama2.c model file (.bin)", words, sizeof words);
+    CHECK(size >= int64_t(sizeof words), Exit::Damaged, path + " is no llama2.c model file",
+          counted(size, "byte"), str("at least ", sizeof words, " bytes"));
     const bool tied = words[5] > 0;
     const int64_t V = std::abs(int64_t(words[5]));
     for (auto [name, n] : {std::pair("dim", int64_t(words[0])),
@@ -58,8 +43,8 @@ Llama2cHeader llama2c_model_header(const std::string& path) {
     const Llama2cHeader h{words[0], words[1], words[2], words[3], words[4], int(V), words[6], tied};
     CHECK(h.C % h.H == 0 && h.H % h.KV == 0 && head_size(h) % 2 == 0, Exit::Damaged,
           path + ": impossible sizes", str("width ", h.C, ", heads ", h.H, ", key heads ", h.KV));
-    CHECK(file_bytes(h) == info.st_size, Exit::Damaged, path + ": wrong size for its header",
-          counted(info.st_size, "byte"), str(double(file_bytes(h)), " bytes"),
+    CHECK(file_bytes(h) == size, Exit::Damaged, path + ": wrong size for its header",
+          counted(size, "byte"), str(double(file_bytes(h)), " bytes"),
           "an interrupted download or copy, or another kind of file");
     return h;
 }

@@ -1,13 +1,11 @@
 #include "llmc/io/llmc_model.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <memory>
 #include <vector>
 
 #include "llmc/core/check.h"
@@ -18,19 +16,13 @@
 namespace {
 constexpr int32_t kMagic = 20240326, kVersionF32 = 3, kVersionBf16 = 5;
 constexpr int kHeaderWords = 256;
-constexpr int64_t kChunk = 1 << 20;  // elements converted at a time
-
-using File = std::unique_ptr<FILE, int (*)(FILE*)>;
+constexpr int64_t kChunk = 1 << 20;  // elements looked at together
 
 // A file that is gone at the end, unless it has got another name.
 struct Temporary {
     std::string path;
     ~Temporary() { std::remove(path.c_str()); }
 };
-
-std::string system_error() {
-    return std::strerror(errno);
-}
 
 // The file's order: each tensor of the embedding, then tensor i of every layer for i = 0..11, then
 // the head's.
@@ -53,21 +45,17 @@ __int128 file_bytes(const LlmcModelHeader& h) {
 }  // namespace
 
 bool llmc_model_is(const std::string& path) {
-    const File file(std::fopen(path.c_str(), "rb"), std::fclose);
+    const Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     int32_t magic = 0;
-    return file && std::fread(&magic, sizeof magic, 1, file.get()) == 1 && magic == kMagic;
+    return file >= 0 && ::pread(file, &magic, sizeof magic, 0) == sizeof magic && magic == kMagic;
 }
 
 LlmcModelHeader llmc_model_header(const std::string& path) {
-    struct stat info {};
-    CHECK(stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode), Exit::Usage,
-          "cannot read the model file", path, "a llm.c model file (.bin)");
-    File file(std::fopen(path.c_str(), "rb"), std::fclose);
-    CHECK(file, Exit::Usage, "cannot open the model file " + path, system_error());
     int32_t words[kHeaderWords] = {};
-    const bool whole = std::fread(words, sizeof words, 1, file.get()) == 1;
+    const int64_t size = model_head_read(path, "a llm.c model file (.bin)", words, sizeof words);
+    const bool whole = size >= int64_t(sizeof words);
     CHECK(whole && words[0] == kMagic, Exit::Damaged, path + " is no llm.c model file",
-          whole ? str("magic ", words[0]) : counted(info.st_size, "byte"), str("magic ", kMagic));
+          whole ? str("magic ", words[0]) : counted(size, "byte"), str("magic ", kMagic));
     CHECK(words[1] == kVersionF32 || words[1] == kVersionBf16, Exit::Damaged,
           path + ": unknown version of the model file", str(words[1]), "3 (fp32) or 5 (bf16)");
     const LlmcModelHeader h{words[1] == kVersionF32 ? Dtype::F32 : Dtype::BF16,
@@ -87,8 +75,8 @@ LlmcModelHeader llmc_model_header(const std::string& path) {
               str(n), "1 to 16777216");
     CHECK(h.V <= h.Vp && h.C % h.H == 0, Exit::Damaged, path + ": impossible sizes",
           str("vocabulary ", h.V, " padded to ", h.Vp, ", width ", h.C, ", heads ", h.H));
-    CHECK(file_bytes(h) == info.st_size, Exit::Damaged, path + ": wrong size for its header",
-          counted(info.st_size, "byte"), str(double(file_bytes(h)), " bytes"),
+    CHECK(file_bytes(h) == size, Exit::Damaged, path + ": wrong size for its header",
+          counted(size, "byte"), str(double(file_bytes(h)), " bytes"),
           "an interrupted download or copy");
     return h;
 }
@@ -120,13 +108,23 @@ TensorSource llmc_model_source(const std::string& path, const ParamLayout& layou
     return source;
 }
 
-// Does what may fail for the system's reasons, which become an error that names the model file.
-template <class Step>
-static void attempt(const std::string& path, Exit code, const char* hint, Step step) {
-    try {
-        step();
-    } catch (const Error& e) {
-        fail(code, str("cannot write the model file ", path, ": ", e.what()), "", "", hint);
+// Header and tensors.
+static void contents_write(int file, const std::string& path, const TensorSource& source,
+                           const ParamLayout& layout, const LlmcModelHeader& h) {
+    const int32_t words[kHeaderWords] = {
+        kMagic, h.dtype == Dtype::F32 ? kVersionF32 : kVersionBf16, h.max_T, h.V, h.L, h.H, h.C,
+        h.Vp};
+    write_exactly(file, words, sizeof words, 0, path);
+    int64_t at = sizeof words;
+    const auto put = [&](int64_t n, const FloatSource& floats) {
+        floats_write(file, at, floats, n, h.dtype, path);
+        at += n * int64_t(dtype_bytes(h.dtype));
+    };
+    const std::vector<const ParamTensor*> order = file_order(layout);
+    for (const ParamTensor* t : order) {
+        put(t->count(), [&](int64_t first, int64_t n, float* to) { source(*t, first, n, to); });
+        const int64_t padding = t == order[0] ? int64_t(h.Vp - h.V) * h.C : 0;
+        put(padding, [](int64_t, int64_t n, float* to) { std::fill(to, to + n, 0.f); });
     }
 }
 
@@ -138,48 +136,21 @@ void llmc_model_write(const std::string& path, const TensorSource& source,
     const Temporary file_beside{path + ".tmp"};
     const std::string& tmp = file_beside.path;
     Fd file;
-    attempt(path, Exit::Usage, "", [&] {
+    try {
         file_remove(tmp);
         file = file_create(tmp);
-    });
-    constexpr const char* kUntouched = "what was there before is untouched";
-    int64_t at = 0;
-    const auto put = [&](const void* x, size_t width, int64_t n) {
-        const size_t bytes = width * size_t(n);
-        attempt(path, Exit::Resource, kUntouched, [&] { write_exactly(file, x, bytes, at, tmp); });
-        at += int64_t(bytes);
-    };
-    std::vector<float> weights;
-    std::vector<bf16> narrow;
-    auto write = [&](const float* x, int64_t n) {
-        if (h.dtype == Dtype::F32) return put(x, sizeof(float), n);
-        narrow.resize(size_t(n));
-        for (int64_t i = 0; i < n; i++) narrow[size_t(i)] = to_bf16(x[i]);
-        put(narrow.data(), sizeof(bf16), n);
-    };
-
-    int32_t words[kHeaderWords] = {
-        kMagic, h.dtype == Dtype::F32 ? kVersionF32 : kVersionBf16, h.max_T, h.V, h.L, h.H, h.C,
-        h.Vp};
-    put(words, sizeof words, 1);
-    const std::vector<float> zeros(size_t(std::min<int64_t>(kChunk, int64_t(h.Vp - h.V) * h.C)));
-    const std::vector<const ParamTensor*> order = file_order(layout);
-    for (const ParamTensor* t : order) {
-        for (int64_t i = 0, n; i < t->count(); i += n) {
-            n = std::min(kChunk, t->count() - i);
-            weights.resize(size_t(n));
-            source(*t, i, n, weights.data());
-            write(weights.data(), n);
-        }
-        const int64_t padding = t == order[0] ? int64_t(h.Vp - h.V) * h.C : 0;
-        for (int64_t i = 0; i < padding; i += kChunk)
-            write(zeros.data(), std::min(kChunk, padding - i));
+    } catch (const Error& e) {  // whatever it is, another name may do
+        fail(Exit::Usage, str("cannot write the model file: ", e.what()));
     }
-
-    attempt(path, Exit::Resource, kUntouched, [&] {
+    try {
+        contents_write(file, tmp, source, layout, h);
         sync_file(file, tmp);  // on disk before it has its name
         file.close(tmp);
         rename_path(tmp, path);
-    });
+    } catch (const Error& e) {
+        if (e.code != Exit::Resource) throw;  // the source is damaged, and says so itself
+        fail(e.code, str("cannot write the model file: ", e.what()), "", "",
+             "what was there before is untouched");
+    }
     sync_dir(dir_of(path));
 }

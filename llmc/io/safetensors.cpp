@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "llmc/core/check.h"
@@ -19,7 +19,6 @@ static_assert(std::endian::native == std::endian::little, "the format's numbers 
 
 namespace {
 constexpr int64_t kMaxHeader = 100'000'000;
-constexpr int64_t kPiece = 1 << 20;  // elements converted at a time
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kSingle = "model.safetensors";
 
@@ -33,13 +32,12 @@ int64_t element_bytes(const std::string& dtype) {
     return found == sizes.end() ? 0 : found->second;
 }
 
-// IEEE half precision: 5 exponent bits, 10 fraction bits.
-float half_to_float(uint16_t h) {
-    const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-    if (exponent) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-    const float small = float(fraction) * 0x1p-24f;  // subnormal
-    return sign ? -small : small;
+// The types that become fp32.
+std::optional<Dtype> float_dtype(const std::string& dtype) {
+    if (dtype == "F32") return Dtype::F32;
+    if (dtype == "BF16") return Dtype::BF16;
+    if (dtype == "F16") return Dtype::F16;
+    return std::nullopt;
 }
 
 json parse(const std::string& text, const std::string& where) {
@@ -170,26 +168,19 @@ SafeTensors::SafeTensors(const std::string& path) {
 }
 
 bool safetensor_is_float(const SafeTensor& t) {
-    return t.dtype == "F32" || t.dtype == "BF16" || t.dtype == "F16";
+    return float_dtype(t.dtype).has_value();
 }
 
 void SafeTensors::read(const std::string& name, int64_t first, int64_t n, float* to) const {
     const SafeTensor& t = tensors_.at(name);
     const std::string& path = paths_[size_t(t.file)];
-    CHECK(safetensor_is_float(t), Exit::Damaged, path + ": unsupported dtype of " + name, t.dtype,
+    const std::optional<Dtype> dtype = float_dtype(t.dtype);
+    CHECK(dtype, Exit::Damaged, path + ": unsupported dtype of " + name, t.dtype,
           "F32, BF16 or F16");
     CHECK(first >= 0 && n >= 0 && first + n <= t.count(), Exit::Damaged,
           path + ": elements beyond the end of " + name);
-    const int fd = files_[size_t(t.file)];
-    if (t.dtype == "F32") return read_exactly(fd, to, size_t(n) * 4, t.offset + first * 4, path);
-    std::vector<uint16_t> narrow(size_t(std::min(n, kPiece)));
-    for (int64_t at = 0; at < n; at += kPiece) {
-        const int64_t count = std::min(kPiece, n - at);
-        read_exactly(fd, narrow.data(), size_t(count) * 2, t.offset + (first + at) * 2, path);
-        for (int64_t i = 0; i < count; i++)
-            to[at + i] = t.dtype == "BF16" ? to_float(bf16{narrow[size_t(i)]})
-                                           : half_to_float(narrow[size_t(i)]);
-    }
+    const int64_t width = int64_t(dtype_bytes(*dtype));
+    floats_read(files_[size_t(t.file)], t.offset + first * width, to, n, *dtype, path);
 }
 
 // ---- writing
@@ -221,23 +212,9 @@ static void file_write(const std::string& path, const std::vector<SafeTensorSour
     Fd file = file_create(tmp);
     write_all(file, std::string(reinterpret_cast<const char*>(&length), 8) + text, tmp);
     int64_t at = 8 + int64_t(length);
-    std::vector<float> wide;
-    std::vector<bf16> narrow;
     for (const SafeTensorSource& t : tensors) {
-        const int64_t count = count_of(t);
-        for (int64_t i = 0; i < count; i += kPiece) {
-            const size_t n = size_t(std::min(kPiece, count - i));
-            wide.resize(n);
-            t.fill(i, int64_t(n), wide.data());
-            const void* bytes = wide.data();
-            if (dtype == Dtype::BF16) {
-                narrow.resize(n);
-                for (size_t k = 0; k < n; k++) narrow[k] = to_bf16(wide[k]);
-                bytes = narrow.data();
-            }
-            write_exactly(file, bytes, n * size_t(width), at, tmp);
-            at += int64_t(n) * width;
-        }
+        floats_write(file, at, t.fill, count_of(t), dtype, tmp);
+        at += count_of(t) * width;
     }
     sync_file(file, tmp);
     file.close(tmp);

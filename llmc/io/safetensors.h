@@ -10,12 +10,12 @@
 // without holes or overlaps, as the format demands; an index names files beside itself only. These
 // may be links, as all files are in the snapshots of Hugging Face's cache.
 #pragma once
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "llmc/core/dtype.h"
+#include "llmc/io/file_runs.h"
 #include "llmc/io/files.h"
 
 struct SafeTensor {
@@ -56,7 +56,7 @@ class SafeTensors {
 struct SafeTensorSource {
     std::string name;
     std::vector<int64_t> shape;
-    std::function<void(int64_t first, int64_t n, float* to)> fill;
+    FloatSource fill;
 };
 
 // Writes folder/model.safetensors, or several files and their index where one would be larger than
