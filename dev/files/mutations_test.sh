@@ -10,9 +10,10 @@ read -r -a flags <<< "-std=c++20 -O1 -march=native -ffp-contract=off -fno-math-e
 read -r -a libs <<< "$(sed -n 's/^PROBE_LDLIBS :=//p' "$build/probe.mk") -ldl"
 finding="^not ok [0-9]+ - .*|$finding"
 
-# HOW: a filter for the unit tests, or the script that tests the program.
+# HOW: a filter for the unit tests, or the script that tests the program; for a header, the source that
+# is compiled with it.
 mutant_build() {
-    g++ "-I$tree" "${flags[@]}" -c "$tree/$1" -o "$work/mutant.o" || return
+    g++ "-I$tree" "${flags[@]}" -c "${3:-$tree/$1}" -o "$work/mutant.o" || return
     if [[ $2 == *.sh ]]; then
         g++ -fopenmp "$work/mutant.o" "$build/obj/train_gpt.cu.o" "$build/libllmc.a" "${libs[@]}" -o "$work/mutant"
     else
@@ -95,11 +96,11 @@ mutate "import: any shape"                     $hf 's/found\.shape == p\.shape/f
 mutate "export: rubbish stays in the folder"   $hf 's/fs::remove\(file->path\(\), none\);/;/' '*Hf*'
 mutate "export: <\|im_end\|> ends documents"   $hf 's/std::rotate\(ends\.begin\(\), eot, eot \+ 1\)/std::rotate(ends.begin(), ends.end() - 1, ends.end())/' hf_test.sh
 mutate "export: a text's beginning ends one"   $hf 's/ && !\(id == tokenizer\.eot\(\) && tokenizer\.begins_texts\(\)\)//' hf_test.sh
-mutate "export: bf16 is cut"                   $floats 's/to_bf16\(wide\[k\]\)/bf16{uint16_t(std::bit_cast<uint32_t>(wide[k]) >> 16)}/' '*safetensors*'
+mutate "export: bf16 is cut"                   $floats 's/to_bf16\(wide\[k\]\)/bf16{uint16_t(float_bits(wide[k]) >> 16)}/' '*safetensors*'
 mutate "safetensors: holes are fine"           $safetensors 's/begin == at, Exit/begin >= at, Exit/' '*safetensors*'
 mutate "safetensors: overlaps are fine"        $safetensors 's/begin == at, Exit/begin <= at, Exit/' '*safetensors*'
 mutate "safetensors: any file name"            $safetensors "s/ && name\[0\] != '\.' && name\.find\('\/'\) == std::string::npos &&/ \&\&/" '*safetensors*'
-mutate "safetensors: small halves are zero"    $floats 's/float\(fraction\) \* 0x1p-24f/0 * float(fraction)/' '*safetensors*'
+mutate "safetensors: small halves are zero"    llmc/core/dtype.h 's/float\(m\) \* 0x1p-24f/0 * float(m)/' '*safetensors*' $floats
 mutate "safetensors: a full file goes on"      $safetensors 's/files\.emplace_back\(\), filled = 0/filled = 0/' '*safetensors*'
 mutate "llm.c: one layer after the other"      $llmc 's/for \(int b = 1; b < head; b\+\+\) order/for (int b = head - 1; b > 0; b--) order/' '*llmc_model*'
 mutate "llm.c: padding is not written"         $llmc 's/t == order\[0\] \? int64_t\(h\.Vp - h\.V\) \* h\.C : 0/0/' '*llmc_model*'

@@ -38,10 +38,10 @@ mutant_run() {
 ops=llmc/ops norms=(llmc/ops/layernorm.cu llmc/ops/rmsnorm.cu)
 
 # ---- order-free sums, the decision over a step
-sums=$ops/reduce_sums.cu
-mutate "sums: a limb carries one bit too early"    $sums 's/kLimbBits = 50/kLimbBits = 49/' '*sum*'
-mutate "sums: the carry of lo is lost"             $sums 's/sum\.mid \+= sum\.lo >> kLimbBits/sum.mid += 0/' '*sum*'
-mutate "sums: a negative term adds to hi"          $sums 's/sum\.hi \+= sign \* int64_t/sum.hi += int64_t/' '*sum*'
+sums=$ops/reduce_sums.cu limbs=$ops/fixed_sum_format.h
+mutate "sums: a limb carries one bit too early"    $limbs 's/kLimbBits = 50/kLimbBits = 49/' '*sum*' $sums
+mutate "sums: the carry of lo is lost"             $limbs 's/sum\.mid \+= sum\.lo >> kLimbBits/sum.mid += 0/' '*sum*' $sums
+mutate "sums: a negative term adds to hi"          $limbs 's/sum\.hi \+= sign \* int64_t/sum.hi += int64_t/' '*sum*' $sums
 mutate "sums: the last warp is left out"           $sums 's/i < kThreads \/ 32; i\+\+/i < kThreads \/ 32 - 1; i++/' '*sum*'
 mutate "sums: the last element of a ragged chunk"  $sums 's/if \(from \+ i < n\)/if (from + i + 1 < n)/' '*sum*'
 mutate "sums: lanes in another order"              $sums 's/__shfl_sync\(0xffffffffu, lane, i, kLanes\)/__shfl_sync(0xffffffffu, lane, kLanes - 1 - i, kLanes)/' '*sum*'
@@ -51,11 +51,11 @@ mutate "sums: the range is twice as wide"          $sums 's/fabsf\(x\) < kGradLi
 mutate "sums: the second of a pair has no say"     $sums 's/good = fixed_accumulate\(sum\.b, v\.y\) && good/fixed_accumulate(sum.b, v.y)/' '*sum*'
 mutate "sums: gradients stay"                      $sums 's/__stcs\(reinterpret_cast<int2.*//' '*sum*'
 mutate "sums: the limit does not know the ranks"   $sums 's/kGradFull \/ ranks/kGradFull/' '*sum*:*fixed*'
-mutate "clip: a carry is lost"                     $ops/clip.cu 's/s\.mid \+= s\.lo >> kLimbBits;//' '*clip*'
-mutate "clip: bad sums are numbers"                $ops/clip.cu 's/if \(s\.bad > 0\).*//' '*clip*'
-mutate "clip: a loss of NaN is fine"               $ops/clip.cu 's/ && fabs\(fixed_value\(\*loss\)\) < INFINITY//' '*clip*'
+mutate "clip: a carry is lost"                     $limbs 's/s\.mid \+= s\.lo >> kLimbBits;//' '*clip*' $ops/clip.cu
+mutate "clip: bad sums are numbers"                $limbs 's/if \(s\.bad > 0\).*//' '*clip*' $ops/clip.cu
+mutate "clip: a loss of NaN is fine"               $ops/clip.cu 's/ && fabs\(limbs_value\(\*loss\)\) < INFINITY//' '*clip*'
 mutate "clip: the range flag stays"                $ops/clip.cu 's/\*out_of_range = 0;//' '*clip*'
-mutate "clip: the range flag is not looked at"     $ops/clip.cu 's/\*out_of_range \? .*$/float(sqrt(fixed_value(*squares)));/; s/^ +: float\(sqrt.*//' '*clip*'
+mutate "clip: the range flag is not looked at"     $ops/clip.cu 's/\*out_of_range \? .*$/float(sqrt(limbs_value(*squares)));/; s/^ +: float\(sqrt.*//' '*clip*'
 mutate "clip: divided in single precision"         $ops/clip.cu 's/float\(most \/ double\(n\)\)/float(most) \/ n/' '*clip*'
 
 # ---- what all kernels stand on
@@ -67,7 +67,7 @@ mutate "packed: a block's slots are read too soon" $packed '0,/__syncthreads\(CA
 mutate "quads: a row's last element stays"         $ops/kernel.cuh 's/if \(c \+ k < C\) row\[c \+ k\] = x\[k\]/if (c + k + 1 < C) row[c + k] = x[k]/' '*swiglu*' $ops/swiglu.cu
 mutate "partial sums: one thread a column is idle" $ops/partial_sums.cuh 's/i < kPartialThreads; i/i < kPartialThreads - 1; i/' '*norm_cuda/0*' "${norms[@]}"
 mutate "partial sums: written, not added"          $ops/partial_sums.cuh 's/out\[c\] \+= total/out[c] = total/' '*norm_cuda/0*' "${norms[@]}"
-mutate "philox: nine rounds"                       $ops/philox.cuh 's/round < 10/round < 9/' '*adamw*' $ops/adamw.cu
+mutate "philox: nine rounds"                       llmc/core/rng.h 's/round < 10/round < 9/' '*adamw*' $ops/adamw.cu
 
 # ---- one op after the other
 mutate "embedding: later occurrences are left out" $ops/embedding.cu 's/int j = start \+ 1; j < end/int j = start + 2; j < end/' '*embedding*'

@@ -10,14 +10,12 @@
 #include "llmc/core/dtype.h"
 
 // ---- elements and floats
-__device__ __forceinline__ float as_float(float x) {
-    return x;
-}
-__device__ __forceinline__ float as_float(bf16 x) {
-    return __uint_as_float(uint32_t(x.bits) << 16);
+template <class Elem>
+__device__ __forceinline__ float as_float(Elem x) {
+    return to_float(x);
 }
 
-// as_elem<Elem>(x): rounds to nearest, ties to even.
+// as_elem<Elem>(x): rounds to nearest, ties to even, by the GPU's own instruction.
 template <class Elem>
 __device__ __forceinline__ Elem as_elem(float x);
 template <>

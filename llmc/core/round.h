@@ -1,12 +1,6 @@
 // llmc/core/round.h: division and multiples, rounded up, for n >= 0 and d > 0; on host and GPU.
 #pragma once
-
-// A function that a kernel may call too.
-#ifdef __CUDACC__
-#define HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define HOST_DEVICE inline
-#endif
+#include "llmc/core/host_device.h"
 
 template <class N, class D>
 HOST_DEVICE constexpr auto ceil_div(N n, D d) {

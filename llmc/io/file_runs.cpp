@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -14,15 +13,6 @@
 
 static constexpr int64_t kPiece = 1 << 20;  // elements converted at a time
 
-// IEEE half precision: 5 exponent bits, 10 fraction bits.
-static float half_to_float(uint16_t h) {
-    const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-    if (exponent) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-    const float small = float(fraction) * 0x1p-24f;  // subnormal
-    return sign ? -small : small;
-}
-
 void floats_read(int fd, int64_t at, float* to, int64_t n, Dtype dtype, const std::string& path) {
     if (dtype == Dtype::F32) return read_exactly(fd, to, size_t(n) * sizeof(float), at, path);
     std::vector<uint16_t> narrow(size_t(std::min(kPiece, n)));
@@ -31,7 +21,7 @@ void floats_read(int fd, int64_t at, float* to, int64_t n, Dtype dtype, const st
         read_exactly(fd, narrow.data(), size_t(m) * 2, at + i * 2, path);
         for (int64_t k = 0; k < m; k++)
             to[i + k] = dtype == Dtype::BF16 ? to_float(bf16{narrow[size_t(k)]})
-                                             : half_to_float(narrow[size_t(k)]);
+                                             : from_fp16(narrow[size_t(k)]);
     }
 }
 

@@ -9,8 +9,8 @@
 
 #include <cmath>
 
+#include "llmc/core/rng.h"
 #include "llmc/ops/kernel.cuh"
-#include "llmc/ops/philox.cuh"
 
 namespace {
 
@@ -34,8 +34,9 @@ __device__ __forceinline__ void adamw_element(float& p, float& m, float& v, floa
 // ---- rounding of the low-precision copy
 // Element i of a tensor takes word i % 4 of the Philox block (i / 4, name and step) under the seed.
 // The step moves the name by an odd constant, so two steps share bits only if two names collide.
-__device__ __forceinline__ uint4 rounding_bits(const RoundingKey& key, int64_t t, uint64_t index) {
-    return philox_device(index / 4, key.name + uint64_t(t) * 0x9E3779B97F4A7C15u, key.seed);
+__device__ __forceinline__ PhiloxBlock rounding_bits(const RoundingKey& key, int64_t t,
+                                                     uint64_t index) {
+    return philox(index / 4, key.name + uint64_t(t) * 0x9E3779B97F4A7C15u, key.seed);
 }
 
 // Adds 16 random bits below the kept half: a carry comes with the probability of the dropped part.
@@ -46,8 +47,8 @@ __device__ __forceinline__ bf16 round_stochastic(float x, uint32_t random) {
     return bf16{uint16_t(bits >> 16)};
 }
 
-__device__ __forceinline__ uint32_t word_of(const uint4& x, int i) {
-    return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
+__device__ __forceinline__ uint32_t word_of(const PhiloxBlock& r, int i) {
+    return i == 0 ? r.x[0] : i == 1 ? r.x[1] : i == 2 ? r.x[2] : r.x[3];
 }
 
 __device__ __forceinline__ void low_copy(float* low, const Quad<float>& p, size_t i, size_t n,
@@ -68,8 +69,8 @@ __device__ __forceinline__ void low_copy(bf16* low, const Quad<float>& p, size_t
         // The quad spans at most two Philox blocks, one if the slice starts at a multiple of 4.
         const uint64_t index = key.index + i;
         const int shift = int(index % 4);
-        const uint4 first = rounding_bits(key, t, index);
-        uint4 second = first;
+        const PhiloxBlock first = rounding_bits(key, t, index);
+        PhiloxBlock second = first;
         if (shift != 0) second = rounding_bits(key, t, index + 4);
 #pragma unroll
         for (int k = 0; k < 4; k++) {

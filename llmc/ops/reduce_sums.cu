@@ -5,43 +5,15 @@
 // fixed_to_float: a thread two elements, 24 and 12 bytes moved an element. Bandwidth bounds all.
 #include "llmc/ops/reduce_sums.h"
 
+#include "llmc/ops/fixed_sum_format.h"
 #include "llmc/ops/kernel.cuh"
 
 namespace {
 
 constexpr int kThreads = 256, kLanes = 8;
-constexpr int kLimbBits = 50;
-constexpr int64_t kLimb = int64_t(1) << kLimbBits;
 // Blocks add normalised limbs below 2^50 to one word each: at most 2^12 of them, plus what is
 // there, stay far below 2^63.
 constexpr size_t kMostBlocks = 4096;
-
-// ---- fixed_sum_add of reduce_sums_cpu.cpp, step by step
-__device__ __forceinline__ void normalise(FixedSum& sum) {
-    sum.mid += sum.lo >> kLimbBits;
-    sum.lo &= kLimb - 1;
-    sum.hi += sum.mid >> kLimbBits;
-    sum.mid &= kLimb - 1;
-    if (sum.hi >= kLimb || sum.hi < -kLimb) {
-        sum.bad++;
-        sum.hi = 0;
-    }
-}
-
-__device__ __forceinline__ void fixed_add(FixedSum& sum, double x) {
-    const double magnitude = fabs(x);
-    if (!(magnitude < 0x1p64)) {
-        sum.bad++;
-        return;
-    }
-    const double hi = trunc(magnitude * 0x1p-20), rest = magnitude - hi * 0x1p20;
-    const double mid = trunc(rest * 0x1p30), last = rest - mid * 0x1p-30;
-    const int64_t sign = x < 0 ? -1 : 1;
-    sum.hi += sign * int64_t(hi);
-    sum.mid += sign * int64_t(mid);
-    sum.lo += sign * __double2ll_rn(last * 0x1p80);
-    normalise(sum);
-}
 
 // Adds the sums of all threads of the block to *sum.
 __device__ __forceinline__ void block_add(FixedSum* sum, FixedSum mine) {
@@ -63,7 +35,7 @@ __device__ __forceinline__ void block_add(FixedSum* sum, FixedSum mine) {
         mine.lo += part[i].lo;
         mine.bad += part[i].bad;
     }
-    normalise(mine);
+    limbs_normalise(mine);
     // Two's complement: an unsigned sum has the bits of the signed one.
     using Word = unsigned long long;
     atomicAdd(reinterpret_cast<Word*>(&sum->hi), Word(mine.hi));
@@ -73,7 +45,7 @@ __device__ __forceinline__ void block_add(FixedSum* sum, FixedSum mine) {
 }
 
 __global__ void fixed_normalise_kernel(FixedSum* sum) {
-    normalise(*sum);
+    limbs_normalise(*sum);
 }
 
 // Lane j of a group of 8 sums elements j, j + 8, ... of a chunk; the lanes' sums follow in order.
@@ -100,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 4)
         double total = 0;
 #pragma unroll
         for (int i = 0; i < kLanes; i++) total += __shfl_sync(0xffffffffu, lane, i, kLanes);
-        if (j == 0 && chunk < chunks) fixed_add(mine, total);
+        if (j == 0 && chunk < chunks) limbs_add(mine, total);
     }
     block_add(sum, mine);
 }
@@ -110,7 +82,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     FixedSum mine;
     for (size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x; i < n;
          i += size_t(gridDim.x) * kThreads)
-        fixed_add(mine, double(x[i]));
+        limbs_add(mine, double(x[i]));
     block_add(sum, mine);
 }
 

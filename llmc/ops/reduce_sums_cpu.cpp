@@ -5,36 +5,10 @@
 #include <cmath>
 
 #include "llmc/core/phase.h"
-
-constexpr int kLimbBits = 50;
-constexpr int64_t kLimb = int64_t(1) << kLimbBits;
-
-// Moves what exceeds a limb to the next one. The shift is arithmetic: it rounds down, so what stays
-// is in [0, 2^50).
-static void normalise(FixedSum& sum) {
-    sum.mid += sum.lo >> kLimbBits;
-    sum.lo &= kLimb - 1;
-    sum.hi += sum.mid >> kLimbBits;
-    sum.mid &= kLimb - 1;
-    // One rank's part of the range: 8192 of these still fit 64 bits.
-    if (sum.hi >= kLimb || sum.hi < -kLimb) sum.bad++, sum.hi = 0;
-}
+#include "llmc/ops/fixed_sum_format.h"
 
 void fixed_sum_add(FixedSum& sum, double x) {
-    const double magnitude = std::fabs(x);
-    if (!(magnitude < 0x1p64)) {
-        sum.bad++;
-        return;
-    }
-    // Cut the magnitude into limbs; each difference is exact, only the last limb is rounded.
-    const double hi = std::trunc(magnitude * 0x1p-20), rest = magnitude - hi * 0x1p20;
-    const double mid = std::trunc(rest * 0x1p30), last = rest - mid * 0x1p-30;
-    const double lo = std::rint(last * 0x1p80);
-    const int64_t sign = x < 0 ? -1 : 1;
-    sum.hi += sign * int64_t(hi);
-    sum.mid += sign * int64_t(mid);
-    sum.lo += sign * int64_t(lo);
-    normalise(sum);
+    limbs_add(sum, x);
 }
 
 void fixed_sum_add(FixedSum& sum, const FixedSum& other) {
@@ -42,16 +16,11 @@ void fixed_sum_add(FixedSum& sum, const FixedSum& other) {
     sum.mid += other.mid;
     sum.lo += other.lo;
     sum.bad += other.bad;
-    normalise(sum);
+    limbs_normalise(sum);
 }
 
 double fixed_sum_value(const FixedSum& sum) {
-    if (sum.bad > 0) return std::nan("");
-    FixedSum s = sum;
-    s.mid += s.lo >> kLimbBits;
-    s.hi += s.mid >> kLimbBits;
-    return std::ldexp(double(s.hi), 20) + std::ldexp(double(s.mid & (kLimb - 1)), -30) +
-           std::ldexp(double(s.lo & (kLimb - 1)), -80);
+    return limbs_value(sum);
 }
 
 void sum_of_squares(FixedSum* sum, const float* x, size_t n, CpuStream) {

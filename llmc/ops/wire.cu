@@ -16,7 +16,7 @@ __device__ __forceinline__ int exponent_of(const int32_t* most, int ranks) {
 __global__ void __launch_bounds__(kThreads)
     wire_most_kernel(int32_t* most, const float* __restrict__ x, size_t n) {
     const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
-    int32_t mine = i < n ? int32_t(wire_bits(x[i]) & 0x7fffffffu) : 0;
+    int32_t mine = i < n ? int32_t(float_bits(x[i]) & 0x7fffffffu) : 0;
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2)
         mine = max(mine, __shfl_xor_sync(0xffffffffu, mine, offset));

@@ -7,7 +7,7 @@ void wire_most(int32_t* most, const float* x, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
     int32_t found = *most;
 #pragma omp parallel for simd schedule(static) reduction(max : found)
-    for (size_t i = 0; i < n; i++) found = std::max(found, int32_t(wire_bits(x[i]) & 0x7fffffffu));
+    for (size_t i = 0; i < n; i++) found = std::max(found, int32_t(float_bits(x[i]) & 0x7fffffffu));
     *most = found;
 }
 
