@@ -83,7 +83,7 @@ mutate "eval: targets stay on their rank"      llmc/train/evaluate.cpp 's/comm\.
 
 # ---- model files
 hf=llmc/train/hf.cpp safetensors=llmc/io/safetensors.cpp floats=llmc/io/file_runs.cpp llmc=llmc/io/llmc_model.cpp
-mutate "export: a column of a piece too many"  $hf 's/\(first - r \+ p\.rows - 1\) \/ p\.rows/(first - r) \/ p.rows/' '*Hf*'
+mutate "export: a column of a piece too many"  $hf 's/ceil_div\(first - r, p\.rows\)/(first - r) \/ p.rows/' '*Hf*'
 mutate "export: a transposed piece moves"      $hf 's/\(begin \+ c\) \* p\.rows \+ r - first/(begin + c) * p.rows + r/' '*Hf*'
 mutate "export: pairs in their old order"      $hf 's/in_head < half \? 2 \* in_head : 2 \* \(in_head - half\) \+ 1/in_head/' '*Hf*'
 mutate "import: pairs in their old order"      $hf 's/in_head \/ 2 \+ \(in_head % 2 \? pair_head \/ 2 : 0\)/in_head/' '*Hf*'

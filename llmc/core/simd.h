@@ -6,6 +6,8 @@
 #include <cstring>
 #if defined(__FMA__)
 #include <immintrin.h>
+
+#include "llmc/core/round.h"
 #endif
 
 // vec_fma: a * b + c, rounded once where the machine can. vec_min, vec_max: the smaller and the
@@ -53,7 +55,7 @@ constexpr int kLanes = sizeof(Vec) / sizeof(float);
 typedef int32_t VecInt __attribute__((vector_size(sizeof(Vec))));
 
 constexpr int round_to_lanes(int n) {
-    return (n + kLanes - 1) / kLanes * kLanes;
+    return round_up(n, kLanes);
 }
 
 // Every lane the same: x - 0 is x in every bit, which x + 0 is not.

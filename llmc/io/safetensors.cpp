@@ -9,6 +9,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/plural.h"
+#include "llmc/core/round.h"
 #include "llmc/io/json_integer.h"
 #include "llmc/io/text_file.h"
 
@@ -203,7 +204,7 @@ static void file_write(const std::string& path, const std::vector<SafeTensorSour
         offset = end;
     }
     std::string text = header.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');  // data begin at a multiple of 8
+    text.resize(round_up(text.size(), size_t(8)), ' ');  // data begin at a multiple of 8
     const uint64_t length = text.size();
 
     const std::string tmp = path + ".tmp";

@@ -2,6 +2,7 @@
 
 #include "llmc/core/dtype.h"
 #include "llmc/core/layout.h"
+#include "llmc/core/round.h"
 #include "llmc/model/norm.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/embedding.h"
@@ -27,7 +28,7 @@ template <class Elem, class Stream>
 Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompute recompute,
                                      bool forward_only, Memory<Stream>& memory) {
     // Sizes of one layer's tensors, rounded up so that the next layer's is aligned too.
-    const auto up = [](int64_t n) { return (n + kTensorAlign - 1) / kTensorAlign * kTensorAlign; };
+    const auto up = [](int64_t n) { return round_up(n, kTensorAlign); };
     const int64_t N = int64_t(B) * T, rows = up(N), NC = up(N * c.C), NF = up(N * c.F);
     const int64_t NA = up(N * c.A()), NFC = up(N * c.FC());
     const int64_t NQKV = up(N * c.QKV()), NH = up(N * c.H);

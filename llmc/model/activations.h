@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmc/core/memory.h"
+#include "llmc/core/round.h"
 #include "llmc/model/config.h"
 
 enum class Recompute { None, Selective, Block };
@@ -57,8 +58,8 @@ template <class Elem>
 int head_rows(const ModelConfig& c, int64_t N) {
     const int64_t most =
         std::max<int64_t>((int64_t(64) << 20) / (int64_t(sizeof(Elem)) * c.Vp), 32);
-    const int64_t chunks = (N + most - 1) / most;
-    return int((N + chunks - 1) / chunks);
+    const int64_t chunks = ceil_div(N, most);
+    return int(ceil_div(N, chunks));
 }
 
 // Asks `memory` for everything that B sequences of T tokens need; forward_only leaves out what only

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "llmc/core/round.h"
 #include "llmc/ops/rope.h"
 
 enum class Norm { Layer, Rms };
@@ -43,7 +44,7 @@ struct ModelConfig {
 // Vocabulary rows are padded so that GEMMs see whole tiles; rows V..Vp-1 are zero and stay zero.
 constexpr int kVocabPadding = 128;
 inline int vocab_padded(int V) {
-    return (V + kVocabPadding - 1) / kVocabPadding * kVocabPadding;
+    return round_up(V, kVocabPadding);
 }
 
 // The config of `spec`: a preset (gpt2:124M, gpt2:d6, gpt3:125M, ...) or the path of a config.json

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "llmc/core/check.h"
+#include "llmc/core/round.h"
 #include "llmc/model/norm.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/matmul.h"
@@ -121,7 +122,7 @@ void Decoder<float, CpuStream>::feed_batch(Shards<float, CpuStream>& shards, con
 constexpr int kStride = 16;
 
 static int padded(const ModelConfig& c, int n) {
-    return std::min((n + kStride - 1) / kStride * kStride, c.max_T);
+    return std::min(round_up(n, kStride), c.max_T);
 }
 
 template <class Elem>

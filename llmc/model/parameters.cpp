@@ -5,10 +5,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/rng.h"
-
-static int64_t round_up(int64_t n, int64_t to) {
-    return (n + to - 1) / to * to;
-}
+#include "llmc/core/round.h"
 
 static void tensor_add(ParamBlock& block, int slot, const std::string& name,
                        std::vector<int64_t> shape, float mean, float std, int64_t padded_size = 0) {

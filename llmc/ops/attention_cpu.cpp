@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "llmc/core/phase.h"
+#include "llmc/core/round.h"
 #include "llmc/ops/tile_product.h"
 #include "llmc/ops/vector_math.h"
 
@@ -18,7 +19,7 @@ constexpr int kTile = 64;
 constexpr int kStripe = 16;  // rows of a tile on the diagonal that are worked on together
 
 static int tile_count(int T) {
-    return (T + kTile - 1) / kTile;
+    return ceil_div(T, kTile);
 }
 
 // Keys of a tile that the stripe from row t0 on may see: all of them, or on the diagonal those up

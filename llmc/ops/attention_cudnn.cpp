@@ -5,6 +5,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/plural.h"
+#include "llmc/core/round.h"
 #include "llmc/ops/cudnn_plan.h"
 
 AttentionChoice attention_choice;
@@ -132,13 +133,13 @@ namespace {
 
 // Backward's own buffers come first in the workspace, cuDNN's behind them.
 struct Buffers {
+    static constexpr size_t kAlign = 256;
     size_t delta, dq_sum;
     Buffers(const AttentionSize& z, bool backward)
-        : delta(backward ? round_up(size_t(z.B * z.H * z.T) * sizeof(float)) : 0),
+        : delta(backward ? round_up(size_t(z.B * z.H * z.T) * sizeof(float), kAlign) : 0),
           dq_sum(backward && !attention_choice.deterministic
-                     ? round_up(size_t(z.B * z.H * z.T * z.HS) * sizeof(float))
+                     ? round_up(size_t(z.B * z.H * z.T * z.HS) * sizeof(float), kAlign)
                      : 0) {}
-    static size_t round_up(size_t bytes) { return (bytes + 255) / 256 * 256; }
     size_t bytes() const { return delta + dq_sum; }
 };
 

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "llmc/core/check.h"
+#include "llmc/core/round.h"
 #include "llmc/ops/tile_product.h"
 
 constexpr int kDepth = 256;  // most k of one block
@@ -21,10 +22,6 @@ constexpr int kRows = kLanes == 16 ? 8 : 6, kVectors = kLanes == 16 ? 3 : 2;
 constexpr int kCols = kVectors * kLanes;
 constexpr int64_t kMaxRows = 1024, kMaxCols = 768;  // of a tile
 constexpr int kRowPad = 16;  // floats between copied rows of A, which else would share cache sets
-
-static int64_t divide_up(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
 
 using Steps = TileSteps<kRows, kVectors>;
 
@@ -99,7 +96,7 @@ constexpr int64_t kScratchFloats = kStripFloats + kRows * (kDepth + kRowPad);
 static void gemm_tile(const Gemm& g, Tile t, float* scratch,
                       const std::function<void(Tile)>& finish) {
     float *const strip = scratch, *const a = scratch + kStripFloats;
-    const int64_t blocks = divide_up(g.K, kDepth), each = divide_up(g.K, blocks);
+    const int64_t blocks = ceil_div(g.K, kDepth), each = ceil_div(g.K, blocks);
     for (int64_t k0 = 0; k0 < g.K; k0 += each) {
         const int depth = int(std::min(each, g.K - k0));
         for (int64_t j = 0; j < t.cols; j += kCols)
@@ -127,19 +124,19 @@ static Tile tile_size(const Gemm& g, int64_t threads) {
     double best = 1e300;
     Tile size{};
     const auto consider = [&](int64_t down, int64_t across) {
-        const int64_t rows = divide_up(divide_up(g.M, down), kRows) * kRows;
-        const int64_t cols = divide_up(divide_up(g.N, across), kCols) * kCols;
-        const int64_t tiles = divide_up(g.M, rows) * divide_up(g.N, cols);
+        const int64_t rows = round_up(ceil_div(g.M, down), kRows);
+        const int64_t cols = round_up(ceil_div(g.N, across), kCols);
+        const int64_t tiles = ceil_div(g.M, rows) * ceil_div(g.N, cols);
         const double cycles = double(rows) * double(cols) / (2 * kLanes) + copy_a * double(rows) +
                               copy_b * double(cols);
-        const double time = double(divide_up(tiles, threads)) * cycles;
+        const double time = double(ceil_div(tiles, threads)) * cycles;
         if (time < best) best = time, size = {0, rows, 0, cols};
     };
-    const int64_t least_down = divide_up(g.M, kMaxRows), least_across = divide_up(g.N, kMaxCols);
+    const int64_t least_down = ceil_div(g.M, kMaxRows), least_across = ceil_div(g.N, kMaxCols);
     for (int64_t across = least_across; across <= least_across + threads; across++) {
         consider(least_down, across);
         for (int64_t turns : {1, 2})
-            consider(std::max(least_down, divide_up(turns * threads, across)), across);
+            consider(std::max(least_down, ceil_div(turns * threads, across)), across);
     }
     return size;
 }
@@ -178,7 +175,7 @@ void gemm(const Gemm& g, Workspace ws, const std::function<void(Tile)>& finish) 
     assert(slots > 0);
     const int threads = int(std::min<int64_t>(omp_get_max_threads(), slots));
     const Tile size = tile_size(g, threads);
-    const int64_t down = divide_up(g.M, size.rows), across = divide_up(g.N, size.cols);
+    const int64_t down = ceil_div(g.M, size.rows), across = ceil_div(g.N, size.cols);
     if (library)
         library->sgemm(g.opA, g.opB, g.M, g.N, g.K, g.A, g.lda, g.B, g.ldb, g.beta, g.C, g.ldc);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (down * across > 1)

@@ -16,7 +16,7 @@
 
 // Number of blocks so that blocks * per_block >= n.
 inline dim3 blocks_for(size_t n, size_t per_block) {
-    const size_t blocks = (n + per_block - 1) / per_block;
+    const size_t blocks = ceil_div(n, per_block);
     CHECK(blocks <= 0x7fffffffu, Exit::Usage, "too many elements for one kernel launch",
           str(n, " elements, ", per_block, " a block"));
     return dim3(unsigned(blocks));

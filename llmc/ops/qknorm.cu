@@ -35,7 +35,7 @@ struct Lines {
         return at(c / (32 * kSize), c % kSize, c / kSize % 32);
     }
     static __host__ __device__ int floats(int HS) {
-        return (HS + 32 * kSize - 1) / (32 * kSize) * kSize * kStride;
+        return ceil_div(HS, 32 * kSize) * kSize * kStride;
     }
 };
 

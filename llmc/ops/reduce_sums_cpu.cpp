@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "llmc/core/phase.h"
+#include "llmc/core/round.h"
 #include "llmc/ops/fixed_sum_format.h"
 
 void fixed_sum_add(FixedSum& sum, double x) {
@@ -25,7 +26,7 @@ double fixed_sum_value(const FixedSum& sum) {
 
 void sum_of_squares(FixedSum* sum, const float* x, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
-    const int64_t chunks = int64_t((n + kSumChunk - 1) / kSumChunk);
+    const int64_t chunks = int64_t(ceil_div(n, size_t(kSumChunk)));
 #pragma omp parallel
     {
         FixedSum mine;

@@ -3,9 +3,11 @@
 #pragma once
 #include <algorithm>
 
+#include "llmc/core/round.h"
+
 inline int rows_in_block(int N) {
-    return std::max(16, (N + 63) / 64);
+    return std::max(16, ceil_div(N, 64));
 }
 inline int row_blocks(int N) {
-    return (N + rows_in_block(N) - 1) / rows_in_block(N);
+    return ceil_div(N, rows_in_block(N));
 }

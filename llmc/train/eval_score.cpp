@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "llmc/core/round.h"
 #include "llmc/ops/classifier.h"
 
 namespace {
@@ -43,7 +44,7 @@ class Scorer {
         // lengths: a GPU plans its products for each.
         constexpr int kStep = 16;
         const int longest = int(rows[0]->tokens.size()) - 1;
-        const int T = std::min((longest + kStep - 1) / kStep * kStep, max_T_), B = gpt_.acts.B;
+        const int T = std::min(round_up(longest, kStep), max_T_), B = gpt_.acts.B;
         gpt_.acts.T = T;
         std::vector<int> tokens(size_t(B) * T), targets(tokens.size(), kIgnoreTarget);
         for (size_t b = 0; b < rows.size(); b++) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "llmc/core/check.h"
+#include "llmc/core/round.h"
 #include "llmc/io/safetensors.h"
 #include "llmc/io/tokenizer_sentencepiece.h"
 
@@ -161,7 +162,7 @@ static void part_fill(const TensorSource& source, const ParamTensor& t, const Hf
         // Element (c, r) there is (r, c) here: of each of our rows, a stretch of columns.
         std::vector<float> stretch(size_t(n / p.rows + 1));
         for (int64_t r = 0; r < p.rows; r++) {
-            const int64_t begin = first > r ? (first - r + p.rows - 1) / p.rows : 0;
+            const int64_t begin = first > r ? ceil_div(first - r, p.rows) : 0;
             const int64_t count = end > r ? (end - 1 - r) / p.rows + 1 - begin : 0;
             if (count <= 0) continue;
             source(t, (p.first_row + r) * p.columns + begin, count, stretch.data());
