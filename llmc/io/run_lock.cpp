@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "llmc/core/check.h"
+#include "llmc/core/host.h"
 #include "llmc/io/checkpoint_agree.h"
 
 using nlohmann::json;
@@ -33,12 +34,6 @@ static json read_owner(const std::string& out) {
 std::string run_owner(const std::string& out) {
     const json owner = path_exists(out) ? read_owner(out) : nullptr;
     return owner.is_null() ? "" : owner["run_id"].get<std::string>();
-}
-
-static std::string host_name() {
-    char host[256] = "?";
-    ::gethostname(host, sizeof host - 1);
-    return host;
 }
 
 // Makes a directory and its parents, and makes all their names durable: also those that an earlier
