@@ -1,4 +1,5 @@
-// llmc/ops/fixed_sum_format.h: the limbs of reduce_sums.h; the same code on CPU and GPU.
+// llmc/ops/fixed_sum_format.h: the limbs of reduce_sums.h, whose units are 2^20, 2^-30 and 2^-80; the
+// same code on CPU and GPU.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,7 +9,6 @@
 
 constexpr int kLimbBits = 50;
 constexpr int64_t kLimb = int64_t(1) << kLimbBits;
-static_assert(kSumFractionBits == 80, "the limbs' units below are 2^20, 2^-30 and 2^-80");
 
 // Moves what exceeds a limb to the next one. The shift is arithmetic: it rounds down, so what stays
 // is in [0, 2^50).
