@@ -89,7 +89,7 @@ mutate "export: pairs in their old order"      $hf 's/in_head < half \? 2 \* in_
 mutate "import: pairs in their old order"      $hf 's/in_head \/ 2 \+ \(in_head % 2 \? pair_head \/ 2 : 0\)/in_head/' '*Hf*'
 mutate "both: pairs in their old order"        $hf 's/RopePairs::Interleaved \? c\.HS\(\) : 0/RopePairs::Interleaved ? 0 : 0/' hf_test.sh
 mutate "both: norms of heads in the old order" $hf 's/pairs \? c\.HS\(\) : 0\)/pairs ? 0 : 0)/' hf_test.sh
-mutate "both: k and v change places"           $hf 's/part\(replaced\(t\.name, "qkv_proj", "k_proj"\), a, kv, pairs\)/part(replaced(t.name, "qkv_proj", "k_proj"), a + kv, kv, pairs)/; s/"v_proj"\), a \+ kv, kv/"v_proj"), a, kv/' llama_test.sh
+mutate "both: k and v change places"           $hf 's/part\(with_part\(t\.name, "qkv_proj", "k_proj"\), a, kv, pairs\)/part(with_part(t.name, "qkv_proj", "k_proj"), a + kv, kv, pairs)/; s/"v_proj"\), a \+ kv, kv/"v_proj"), a, kv/' llama_test.sh
 mutate "both: nothing is transposed"           $hf 's/whole\.transposed = true;//' '*Hf*'
 mutate "import: extra tensors are fine"        $hf 's/extra\.push_back\(name\)/(void)name/' hf_test.sh
 mutate "import: any shape"                     $hf 's/found\.shape == p\.shape/found.shape.size() == p.shape.size()/' hf_test.sh

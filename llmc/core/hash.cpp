@@ -6,15 +6,19 @@
 
 #include <xxhash.h>
 
-static std::string hex128(XXH128_hash_t h) {
+std::string hex128(uint64_t high, uint64_t low) {
     char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)h.high64,
-                  (unsigned long long)h.low64);
+    std::snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)high,
+                  (unsigned long long)low);
     return text;
 }
 
+static std::string hash_hex(XXH128_hash_t h) {
+    return hex128(h.high64, h.low64);
+}
+
 std::string digest_bytes(const void* data, size_t bytes) {
-    return hex128(XXH3_128bits(data, bytes));
+    return hash_hex(XXH3_128bits(data, bytes));
 }
 
 Digest::Digest() : state_(XXH3_createState()) {
@@ -28,7 +32,7 @@ void Digest::update(const void* data, size_t bytes) {
     XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), data, bytes);
 }
 std::string Digest::hex() const {
-    return hex128(XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_)));
+    return hash_hex(XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_)));
 }
 
 // The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.

@@ -5,6 +5,9 @@
 #include <string>
 #include <string_view>
 
+// 128 bits as 32 hexadecimal digits.
+std::string hex128(uint64_t high, uint64_t low);
+
 // XXH3-128 of bytes, as 32 hexadecimal digits.
 std::string digest_bytes(const void* data, size_t bytes);
 

@@ -12,6 +12,13 @@
 
 constexpr int64_t kTensorAlign = 64;  // elements: 256 bytes of fp32, and one chunk of an exact sum
 
+// Elements of a tensor of this shape.
+inline int64_t shape_elements(const std::vector<int64_t>& shape) {
+    int64_t n = 1;
+    for (int64_t d : shape) n *= d;
+    return n;
+}
+
 struct ParamTensor {
     std::string name;            // as in Hugging Face's GPT-2, weights as (out, in)
     std::vector<int64_t> shape;  // as stored in files; wte without its padding rows
@@ -22,11 +29,7 @@ struct ParamTensor {
     int slot = 0;  // its place in the block's view (llmc/model/parameters.h)
 
     // Elements of `shape`; the size - count() elements after them are padding, always zero.
-    int64_t count() const {
-        int64_t n = 1;
-        for (int64_t d : shape) n *= d;
-        return n;
-    }
+    int64_t count() const { return shape_elements(shape); }
 };
 
 // Where the values of tensors come from: to (n) = elements first .. first + n of a tensor, which

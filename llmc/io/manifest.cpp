@@ -47,10 +47,7 @@ bool group_is_known(const std::string& group) {
 }
 
 static std::string hash_text(const TensorHash& h) {
-    char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx", (unsigned long long)h.a,
-                  (unsigned long long)h.b);
-    return text;
+    return hex128(h.a, h.b);
 }
 
 std::string manifest_state(const std::vector<ManifestTensor>& tensors) {

@@ -191,13 +191,8 @@ static void file_write(const std::string& path, const std::vector<SafeTensorSour
     nlohmann::ordered_json header;
     header["__metadata__"] = {{"format", "pt"}};
     int64_t offset = 0;
-    const auto count_of = [](const SafeTensorSource& t) {
-        int64_t n = 1;
-        for (int64_t d : t.shape) n *= d;
-        return n;
-    };
     for (const SafeTensorSource& t : tensors) {
-        const int64_t end = offset + count_of(t) * width;
+        const int64_t end = offset + t.count() * width;
         header[t.name] = {{"dtype", dtype == Dtype::BF16 ? "BF16" : "F32"},
                           {"shape", t.shape},
                           {"data_offsets", {offset, end}}};
@@ -214,8 +209,8 @@ static void file_write(const std::string& path, const std::vector<SafeTensorSour
     write_all(file, std::string(reinterpret_cast<const char*>(&length), 8) + text, tmp);
     int64_t at = 8 + int64_t(length);
     for (const SafeTensorSource& t : tensors) {
-        floats_write(file, at, t.fill, count_of(t), dtype, tmp);
-        at += count_of(t) * width;
+        floats_write(file, at, t.fill, t.count(), dtype, tmp);
+        at += t.count() * width;
     }
     sync_file(file, tmp);
     file.close(tmp);
@@ -228,8 +223,7 @@ void safetensors_write(const std::string& folder, const std::vector<SafeTensorSo
     std::vector<std::vector<SafeTensorSource>> files(1);
     int64_t filled = 0, total = 0;
     for (const SafeTensorSource& t : tensors) {
-        int64_t bytes = int64_t(dtype_bytes(dtype));
-        for (int64_t d : t.shape) bytes *= d;
+        const int64_t bytes = t.count() * int64_t(dtype_bytes(dtype));
         if (filled > 0 && filled + bytes > file_bytes) files.emplace_back(), filled = 0;
         files.back().push_back(t);
         filled += bytes, total += bytes;

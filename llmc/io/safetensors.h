@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "llmc/core/dtype.h"
+#include "llmc/core/layout.h"
 #include "llmc/io/file_runs.h"
 #include "llmc/io/files.h"
 
@@ -23,11 +24,7 @@ struct SafeTensor {
     std::string dtype;
     std::vector<int64_t> shape;
     int64_t offset, bytes;  // in the file
-    int64_t count() const {
-        int64_t n = 1;
-        for (int64_t d : shape) n *= d;
-        return n;
-    }
+    int64_t count() const { return shape_elements(shape); }
 };
 
 // F32, BF16 or F16: what SafeTensors::read takes.
@@ -57,6 +54,7 @@ struct SafeTensorSource {
     std::string name;
     std::vector<int64_t> shape;
     FloatSource fill;
+    int64_t count() const { return shape_elements(shape); }
 };
 
 // Writes folder/model.safetensors, or several files and their index where one would be larger than

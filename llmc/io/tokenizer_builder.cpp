@@ -63,18 +63,23 @@ json tokenizer_json_parse(const std::string& text, const std::string& where) {
     }
 }
 
+std::string with_spaces(const std::string& text) {
+    const size_t length = std::strlen(kSpaceSign);
+    std::string bytes;
+    for (size_t at = 0; at < text.size();) {
+        const bool space = text.compare(at, length, kSpaceSign) == 0;
+        bytes += space ? ' ' : text[at];
+        at += space ? length : 1;
+    }
+    return bytes;
+}
+
 // What a token of a character model decodes to.
 static std::string character_bytes(const std::string& text) {
     if (text.size() == 6 && text.starts_with("<0x"))
         for (int b = 0; b < 256; b++)
             if (text == byte_token(uint8_t(b))) return std::string(1, char(b));
-    std::string bytes;
-    for (size_t at = 0; at < text.size();) {
-        const bool space = text.compare(at, std::strlen(kSpaceSign), kSpaceSign) == 0;
-        bytes += space ? ' ' : text[at];
-        at += space ? std::strlen(kSpaceSign) : 1;
-    }
-    return bytes;
+    return with_spaces(text);
 }
 
 std::string& BpeBuilder::place(const std::string& text, const json& id) {

@@ -35,5 +35,8 @@ class BpeBuilder {
     std::unordered_map<std::string, int> id_of_;
 };
 
+// A space for every kSpaceSign.
+std::string with_spaces(const std::string& text);
+
 // Damaged, naming `where`, for what is no JSON.
 nlohmann::json tokenizer_json_parse(const std::string& text, const std::string& where);

@@ -11,6 +11,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/core/plural.h"
+#include "llmc/io/tokenizer_builder.h"
 #include "llmc/io/tokenizer_sentencepiece.h"
 
 using nlohmann::json;
@@ -187,14 +188,7 @@ std::string piece_bytes(const sentencepiece::SentencePieceProcessor& p, int id) 
     const std::string piece = p.IdToPiece(id);
     if (p.IsByte(id)) return std::string(1, char(std::stoi(piece.substr(3, 2), nullptr, 16)));
     if (p.IsControl(id) || p.IsUnknown(id)) return "";
-    const size_t length = std::strlen(kSpaceSign);
-    std::string bytes;
-    for (size_t at = 0; at < piece.size();) {
-        const bool space = piece.compare(at, length, kSpaceSign) == 0;
-        bytes += space ? ' ' : piece[at];
-        at += space ? length : 1;
-    }
-    return bytes;
+    return with_spaces(piece);
 }
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "llmc/train/hf.h"
 
 #include <algorithm>
+#include <cassert>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,8 +26,11 @@ int64_t HfPart::their_row(int64_t row) const {
     return row - in_head + in_head / 2 + (in_head % 2 ? pair_head / 2 : 0);
 }
 
-static std::string replaced(std::string text, const std::string& from, const std::string& to) {
-    return text.replace(text.find(from), from.size(), to);
+// The name of a tensor with one part, which it has, in place of another.
+static std::string with_part(std::string name, const std::string& from, const std::string& to) {
+    const size_t at = name.find(from);
+    assert(at != std::string::npos);
+    return name.replace(at, from.size(), to);
 }
 
 std::vector<HfPart> hf_parts(const ModelConfig& c, const ParamTensor& t) {
@@ -41,13 +45,13 @@ std::vector<HfPart> hf_parts(const ModelConfig& c, const ParamTensor& t) {
     if (has(".qkv_proj.")) {
         const int64_t a = c.A(), kv = int64_t(c.KV) * c.HS();
         const int pairs = c.rope_pairs == RopePairs::Interleaved ? c.HS() : 0;
-        return {part(replaced(t.name, "qkv_proj", "q_proj"), 0, a, pairs),
-                part(replaced(t.name, "qkv_proj", "k_proj"), a, kv, pairs),
-                part(replaced(t.name, "qkv_proj", "v_proj"), a + kv, kv)};
+        return {part(with_part(t.name, "qkv_proj", "q_proj"), 0, a, pairs),
+                part(with_part(t.name, "qkv_proj", "k_proj"), a, kv, pairs),
+                part(with_part(t.name, "qkv_proj", "v_proj"), a + kv, kv)};
     }
     if (has(".gate_up_proj."))
-        return {part(replaced(t.name, "gate_up_proj", "gate_proj"), 0, c.F),
-                part(replaced(t.name, "gate_up_proj", "up_proj"), c.F, c.F)};
+        return {part(with_part(t.name, "gate_up_proj", "gate_proj"), 0, c.F),
+                part(with_part(t.name, "gate_up_proj", "up_proj"), c.F, c.F)};
     // The norm of a head has its elements in the order of the head.
     const bool pairs =
         c.rope_pairs == RopePairs::Interleaved && (has(".q_norm.") || has(".k_norm."));
