@@ -102,7 +102,7 @@ mutate "safetensors: overlaps are fine"        $safetensors 's/begin == at, Exit
 mutate "safetensors: any file name"            $safetensors "s/ && name\[0\] != '\.' && name\.find\('\/'\) == std::string::npos &&/ \&\&/" '*safetensors*'
 mutate "safetensors: small halves are zero"    llmc/core/dtype.h 's/float\(m\) \* 0x1p-24f/0 * float(m)/' '*safetensors*' $floats
 mutate "safetensors: a full file goes on"      $safetensors 's/files\.emplace_back\(\), filled = 0/filled = 0/' '*safetensors*'
-mutate "llm.c: one layer after the other"      $llmc 's/for \(int b = 1; b < head; b\+\+\) order/for (int b = head - 1; b > 0; b--) order/' '*llmc_model*'
+mutate "llm.c: one layer after the other"      $llmc 's/for \(int l = 0; l < layers; l\+\+\) order/for (int l = layers - 1; l >= 0; l--) order/' '*llmc_model*'
 mutate "llm.c: padding is not written"         $llmc 's/t == order\[0\] \? int64_t\(h\.Vp - h\.V\) \* h\.C : 0/0/' '*llmc_model*'
 mutate "llm.c: padding may hold anything"      $llmc 's/return x == 0;/return x == x;/' '*llmc_model*'
 mutate "llm.c: a run begins with zeros"        llmc/train/saves.cpp 's/if \(n > 0\) source\(.*//' llmc_test.sh

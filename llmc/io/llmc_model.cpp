@@ -28,11 +28,12 @@ struct Temporary {
 // the head's.
 std::vector<const ParamTensor*> file_order(const ParamLayout& layout) {
     std::vector<const ParamTensor*> order;
-    const int head = layout.head();
-    for (const ParamTensor& t : layout.blocks[0].tensors) order.push_back(&t);
-    for (size_t i = 0; i < layout.blocks[1].tensors.size(); i++)
-        for (int b = 1; b < head; b++) order.push_back(&layout.blocks[size_t(b)].tensors[i]);
-    for (const ParamTensor& t : layout.blocks[size_t(head)].tensors) order.push_back(&t);
+    const auto& blocks = layout.blocks;
+    const int layers = layout.head() - layout.layer(0);
+    for (const ParamTensor& t : blocks[layout.embedding()].tensors) order.push_back(&t);
+    for (size_t i = 0; i < blocks[layout.layer(0)].tensors.size(); i++)
+        for (int l = 0; l < layers; l++) order.push_back(&blocks[layout.layer(l)].tensors[i]);
+    for (const ParamTensor& t : blocks[layout.head()].tensors) order.push_back(&t);
     return order;
 }
 

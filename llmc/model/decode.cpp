@@ -57,14 +57,14 @@ const float* Decoder<float, CpuStream>::feed(Shards<float, CpuStream>& shards, c
     // Logits of the last token: its residual stream is the last row of the last batch.
     const CpuStream s;
     const ParamLayout& layout = shards.layout();
-    const int last = (n - 1) % batch_, h = layout.head(), C = cfg_.C;
-    float* embedding = shards.params_acquire(0);
+    const int last = (n - 1) % batch_, e = layout.embedding(), h = layout.head(), C = cfg_.C;
+    float* embedding = shards.params_acquire(e);
     const auto head = head_params(layout.blocks[h], shards.params_acquire(h));
-    const float* lmw = head.lmw ? head.lmw : embedding_params(layout.blocks[0], embedding).wte;
+    const float* lmw = head.lmw ? head.lmw : embedding_params(layout.blocks[e], embedding).wte;
     norm_forward(cfg_, norm_, mean_, rstd_, res_ + int64_t(last) * C, head.lnfw, head.lnfb, 1, s);
     matmul_forward(logits_, norm_, lmw, nullptr, 1, C, cfg_.Vp, ws_, s);
     shards.params_release(h);
-    shards.params_release(0);
+    shards.params_release(e);
     return logits_;
 }
 
@@ -77,16 +77,18 @@ void Decoder<float, CpuStream>::feed_batch(Shards<float, CpuStream>& shards, con
     const ParamLayout& layout = shards.layout();
 
     // Embedding: positions go on where the cache ends.
-    const auto e = embedding_params(layout.blocks[0], shards.params_acquire(0));
+    const int first = layout.embedding();
+    const auto e = embedding_params(layout.blocks[first], shards.params_acquire(first));
     for (int i = 0; i < n; i++)
         for (int k = 0; k < C; k++) {
             const float token = e.wte[int64_t(tokens[i]) * C + k];
             res_[int64_t(i) * C + k] = e.wpe ? token + e.wpe[int64_t(used_ + i) * C + k] : token;
         }
-    shards.params_release(0);
+    shards.params_release(first);
 
     for (int l = 0; l < c.L; l++) {
-        const auto p = layer_params(layout.blocks[1 + l], shards.params_acquire(1 + l));
+        const int b = layout.layer(l);
+        const auto p = layer_params(layout.blocks[b], shards.params_acquire(b));
         float* keys = keys_ + int64_t(l) * capacity_ * kv;
         float* values = values_ + int64_t(l) * capacity_ * kv;
         norm_forward(c, norm_, mean_, rstd_, res_, p.ln1w, p.ln1b, n, s);
@@ -112,7 +114,7 @@ void Decoder<float, CpuStream>::feed_batch(Shards<float, CpuStream>& shards, con
         }
         matmul_forward(branch_, act_, p.fcprojw, p.fcprojb, n, c.F, C, ws_, s);
         for (int64_t i = 0; i < int64_t(n) * C; i++) res_[i] += branch_[i];
-        shards.params_release(1 + l);
+        shards.params_release(b);
         liveness_mark();
     }
     used_ += n;

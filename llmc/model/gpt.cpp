@@ -14,11 +14,6 @@ Gpt<Elem, Stream> gpt_create(const ModelConfig& cfg, int B, int T, Recompute rec
     return g;
 }
 
-// Block numbers in the layout: the embedding, the layers, the head.
-static int head_block(const ModelConfig& c) {
-    return c.L + 1;
-}
-
 template <class Elem, class Stream>
 void gpt_forward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* tokens) {
     const ModelConfig& c = g.cfg;
@@ -27,19 +22,20 @@ void gpt_forward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* 
     const int B = a.B, T = a.T, N = B * T;
     memory_from_host(a.tokens, tokens, size_t(N) * sizeof(int), g.stream);
 
-    const auto embedding = embedding_params(layout.blocks[0], shards.params_acquire(0));
+    const int e = layout.embedding(), h = layout.head();
+    const auto embedding = embedding_params(layout.blocks[e], shards.params_acquire(e));
     embedding_forward(a.layers[0].res1, a.tokens, embedding.wte, embedding.wpe, B, T, c.C,
                       g.stream);
-    shards.params_release(0);
+    shards.params_release(e);
 
     for (int l = 0; l < c.L; l++) {
-        const auto p = layer_params(layout.blocks[1 + l], shards.params_acquire(1 + l));
+        const int b = layout.layer(l);
+        const auto p = layer_params(layout.blocks[b], shards.params_acquire(b));
         block_forward<Elem>(a.layers[l], a, l ? a.layers[l - 1].res2 : nullptr, p, c, g.stream);
-        shards.params_release(1 + l);
+        shards.params_release(b);
         liveness_mark();
     }
 
-    const int h = head_block(c);
     const auto head = head_params(layout.blocks[h], shards.params_acquire(h));
     residual_norm_forward<Elem>(c, a.resf, a.lnf, a.meanf, a.rstdf, a.layers[c.L - 1].res2,
                                 a.branch, head.lnfw, head.lnfb, N, g.stream);
@@ -50,20 +46,20 @@ void gpt_forward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const int* 
 template <class Elem>
 static Elem* head_matrix(const ParamLayout& layout, Elem* embedding, Elem* head) {
     Elem* own = head_params(layout.blocks[layout.head()], head).lmw;
-    return own ? own : embedding_params(layout.blocks[0], embedding).wte;
+    return own ? own : embedding_params(layout.blocks[layout.embedding()], embedding).wte;
 }
 
 template <class Elem, class Stream>
 void gpt_logits(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, int64_t n, float* logits) {
     const ModelConfig& c = g.cfg;
     Activations<Elem>& a = g.acts;
-    const int h = head_block(c);
-    const Elem* lmw =
-        head_matrix(shards.layout(), shards.params_acquire(0), shards.params_acquire(h));
+    const ParamLayout& layout = shards.layout();
+    const int e = layout.embedding(), h = layout.head();
+    const Elem* lmw = head_matrix(layout, shards.params_acquire(e), shards.params_acquire(h));
     const Elem* none = nullptr;
     matmul_forward(a.logits, a.lnf + n * c.C, lmw, none, 1, c.C, c.Vp, a.ws, g.stream);
     shards.params_release(h);
-    shards.params_release(0);
+    shards.params_release(e);
     std::vector<Elem> row(size_t(c.V));
     memory_to_host(row.data(), a.logits, row.size() * sizeof(Elem), g.stream);
     for (size_t v = 0; v < row.size(); v++) logits[v] = to_float(row[v]);
@@ -74,12 +70,12 @@ void gpt_forward_loss(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const 
                       const int* targets) {
     const ModelConfig& c = g.cfg;
     Activations<Elem>& a = g.acts;
-    const int N = a.B * a.T, h = head_block(c);
+    const ParamLayout& layout = shards.layout();
+    const int N = a.B * a.T, e = layout.embedding(), h = layout.head();
     gpt_forward(g, shards, tokens);
     memory_from_host(a.targets, targets, size_t(N) * sizeof(int), g.stream);
 
-    const Elem* lmw =
-        head_matrix(shards.layout(), shards.params_acquire(0), shards.params_acquire(h));
+    const Elem* lmw = head_matrix(layout, shards.params_acquire(e), shards.params_acquire(h));
     for (int n = 0; n < N; n += a.head_rows) {
         const int rows = std::min(a.head_rows, N - n);
         const Elem* none = nullptr;
@@ -89,7 +85,7 @@ void gpt_forward_loss(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, const 
         liveness_mark();
     }
     shards.params_release(h);
-    shards.params_release(0);
+    shards.params_release(e);
     sum_of_elements(g.loss_sum, a.losses, size_t(N), g.stream);
 }
 
@@ -118,14 +114,14 @@ void gpt_forward_backward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, co
     const ModelConfig& c = g.cfg;
     Activations<Elem>& a = g.acts;
     const ParamLayout& layout = shards.layout();
-    const int B = a.B, T = a.T, N = B * T, h = head_block(c);
+    const int B = a.B, T = a.T, N = B * T, e = layout.embedding(), h = layout.head();
     gpt_forward(g, shards, tokens);
     memory_from_host(a.targets, targets, size_t(N) * sizeof(int), g.stream);
 
     // Head
     {
-        Elem *embedding = shards.params_acquire(0), *head = shards.params_acquire(h);
-        float *dembedding = shards.grads_acquire(0), *dhead = shards.grads_acquire(h);
+        Elem *embedding = shards.params_acquire(e), *head = shards.params_acquire(h);
+        float *dembedding = shards.grads_acquire(e), *dhead = shards.grads_acquire(h);
         const auto p = head_params(layout.blocks[h], head);
         const auto d = head_params(layout.blocks[h], dhead);
         head_forward_backward<Elem>(a, head_matrix(layout, embedding, head),
@@ -134,22 +130,23 @@ void gpt_forward_backward(Gpt<Elem, Stream>& g, Shards<Elem, Stream>& shards, co
         norm_backward<Elem>(c, a.dres, d.lnfw, d.lnfb, a.branch, a.resf, p.lnfw, a.meanf, a.rstdf,
                             N, a.ws, g.stream);
         shards.params_release(h);
-        shards.params_release(0);
+        shards.params_release(e);
         shards.grads_release(h);
     }
     // Layers
     for (int l = c.L - 1; l >= 0; l--) {
-        const auto p = layer_params(layout.blocks[1 + l], shards.params_acquire(1 + l));
-        const auto d = layer_params(layout.blocks[1 + l], shards.grads_acquire(1 + l));
+        const int b = layout.layer(l);
+        const auto p = layer_params(layout.blocks[b], shards.params_acquire(b));
+        const auto d = layer_params(layout.blocks[b], shards.grads_acquire(b));
         block_backward<Elem>(a.layers[l], a, p, d, g.recompute, c, g.stream);
-        shards.params_release(1 + l);
-        shards.grads_release(1 + l);
+        shards.params_release(b);
+        shards.grads_release(b);
         liveness_mark();
     }
     // Embedding
-    const auto d = embedding_params(layout.blocks[0], shards.grads_acquire(0));
+    const auto d = embedding_params(layout.blocks[e], shards.grads_acquire(e));
     embedding_backward(d.wte, d.wpe, a.dres, a.tokens, B, T, c.C, c.V, a.ws, g.stream);
-    shards.grads_release(0);
+    shards.grads_release(e);
 }
 
 template <class Elem, class Stream>
