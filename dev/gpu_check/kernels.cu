@@ -22,7 +22,6 @@
 #include "llmc/ops/adamw.h"
 #include "llmc/ops/attention.h"
 #include "llmc/ops/attention_cudnn.h"
-#include "llmc/ops/cast.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/cudnn_plan.h"
 #include "llmc/ops/embedding.h"
@@ -166,7 +165,6 @@ void memory_bound(Bench& b, Ring& ring, int B, int T, int C, int V, Workspace ws
           [&] { sum_of_squares(ring.next<FixedSum>(1), F(P), size_t(P), s); });
     b.row("accumulate_fixed", 24 * double(P), 0,
           [&] { accumulate_fixed(ring.next<int64_t>(P), F(P), ring.next<int>(1), size_t(P), s); });
-    b.row("cast", 6 * double(P), 0, [&] { cast(E(P), F(P), size_t(P), s); });
 }
 
 void compute_bound(Bench& b, Ring& ring, int B, int T, int C, int Vp, Workspace ws) {

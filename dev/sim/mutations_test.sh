@@ -60,7 +60,7 @@ mutate "clip: divided in single precision"         $ops/clip.cu 's/float\(most \
 
 # ---- what all kernels stand on
 packed=llmc/core/packed.cuh
-mutate "packed: bf16 is cut, not rounded"          $packed 's/__bfloat16_as_ushort\(__float2bfloat16_rn\(x\)\)/uint16_t(__float_as_uint(x) >> 16)/' '*cast*' $ops/cast.cu
+mutate "packed: bf16 is cut, not rounded"          $packed 's/__bfloat16_as_ushort\(__float2bfloat16_rn\(x\)\)/uint16_t(__float_as_uint(x) >> 16)/' '*packed*' llmc/core/packed_cuda_test.cu
 mutate "packed: a block's sum leaves out a warp"   $packed 's/v = warp_sum\(lane < kThreads \/ 32 \?/v = warp_sum(lane < kThreads \/ 32 - 1 ?/' '*classifier*' $ops/classifier.cu
 mutate "packed: the largest of no warp is 0"       $packed 's/partial\[lane\] : -INFINITY/partial[lane] : 0.f/' '*packed*' llmc/core/packed_cuda_test.cu
 mutate "packed: a block's slots are read too soon" $packed '0,/__syncthreads\(CALLER_ONLY_ARG\);/s///' '*classifier*' $ops/classifier.cu

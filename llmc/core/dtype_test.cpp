@@ -8,6 +8,16 @@
 
 static constexpr float kInf = std::numeric_limits<float>::infinity();
 
+TEST(dtype, every_bf16_comes_back) {
+    for (uint32_t y = 0; y < 0x10000; y++) {
+        const float x = to_float(bf16{uint16_t(y)});
+        if ((y & 0x7fff) > 0x7f80)
+            EXPECT_TRUE(std::isnan(to_float(to_bf16(x)))) << y;
+        else
+            ASSERT_EQ(to_bf16(x).bits, y);
+    }
+}
+
 // The value of an fp16 by its definition.
 static double fp16_value(uint16_t y) {
     const int exponent = y >> 10 & 31, fraction = y & 1023;

@@ -6,6 +6,7 @@
 
 #include "llmc/core/launch.cuh"
 #include "llmc/core/packed.cuh"
+#include "llmc/core/rng.h"
 
 namespace {
 
@@ -28,6 +29,14 @@ struct DeviceArray {
     }
 };
 
+template <class Elem>
+Elem to_elem(float x) {
+    if constexpr (std::is_same_v<Elem, bf16>)
+        return to_bf16(x);
+    else
+        return x;
+}
+
 // One thread a packet: y = 2 x, rounded to the element type.
 template <class Elem>
 __global__ void double_kernel(Elem* y, const Elem* x, int n) {
@@ -42,18 +51,37 @@ template <class Elem>
 void check_double() {
     const int n = 8 * 77;
     std::vector<Elem> x(n);
-    for (int i = 0; i < n; i++) x[i] = as_elem<Elem>(float(i - 300) * 0.37f);
+    for (int i = 0; i < n; i++) x[i] = to_elem<Elem>(float(i - 300) * 0.37f);
     DeviceArray<Elem> dx(x), dy(n);
     launch(double_kernel<Elem>, ceil_div(n, 128 * Packed128<Elem>::size), 128, 0, kStream, dy.p,
            dx.p, n);
     const std::vector<Elem> y = dy.host();
-    for (int i = 0; i < n; i++) ASSERT_EQ(as_float(y[i]), 2 * as_float(x[i])) << i;
+    for (int i = 0; i < n; i++) ASSERT_EQ(to_float(y[i]), 2 * to_float(x[i])) << i;
 }
 TEST(packed, moves_and_converts_fp32) {
     check_double<float>();
 }
 TEST(packed, moves_and_converts_bf16) {
     check_double<bf16>();
+}
+
+__global__ void narrow_kernel(bf16* y, const float* x, int n) {
+    const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) y[i] = as_elem<bf16>(x[i]);
+}
+TEST(packed, rounds_to_bf16_as_the_cpu) {
+    const int n = 3 * 1024;
+    std::vector<float> x(n);
+    for (int i = 0; i < n; i++) {
+        // Upper half arbitrary but finite; lower half at, below and above the tie.
+        const uint32_t high = uint32_t(random_bits(1, name_hash("bf16"), i)) & 0xbf7f0000u;
+        x[i] = float_from_bits(high | (i % 3 == 0 ? 0x8000u : i % 3 == 1 ? 0x7fffu : 0x8001u));
+    }
+    DeviceArray<float> dx(x);
+    DeviceArray<bf16> dy(x.size());
+    launch(narrow_kernel, n / 256, 256, 0, kStream, dy.p, dx.p, n);
+    const std::vector<bf16> y = dy.host();
+    for (int i = 0; i < n; i++) ASSERT_EQ(y[i].bits, to_bf16(x[i]).bits) << x[i];
 }
 
 __global__ void warp_kernel(float* sum, float* max, const float* x) {

@@ -36,7 +36,6 @@ class TokenShard {
 
     const std::string& path() const { return path_; }
     int64_t tokens() const { return tokens_; }
-    Dtype dtype() const { return dtype_; }  // U16 or U32
     bool masked() const { return mask_; }
     bool trained(int64_t token) const { return !mask_ || mask_[token / 8] >> (token % 8) & 1; }
     // Samples are windows of seq_len + 1 tokens at stride seq_len: the last token of one window is
@@ -100,6 +99,5 @@ int64_t shuffled_index(uint64_t seed, int64_t epoch, int64_t i, int64_t n);
 struct SampleOrder {
     uint64_t seed;
     int64_t n;  // samples in the data set, > 0
-    int64_t epoch(int64_t g) const { return g / n; }
     int64_t sample(int64_t g) const { return shuffled_index(seed, g / n, g % n, n); }
 };

@@ -75,8 +75,6 @@ TEST_F(Tokens, samples_are_windows_inside_shards_and_shards_come_by_name) {
     const TokenFiles files = TokenFiles::open(all(), 80000);
     EXPECT_EQ(files.tokens(), 18);
     ASSERT_EQ(files.samples(4), 3);
-    EXPECT_EQ(files.shards()[0].dtype(), Dtype::U32);
-    EXPECT_EQ(files.shards()[1].dtype(), Dtype::U16);
     for (const auto& [sample, first] : {std::pair{0, 70000}, {1, 100}, {2, 104}}) {
         int x[4], y[4];
         files.read_sample(sample, 4, x, y);
@@ -236,7 +234,6 @@ TEST(SampleOrderTest, each_epoch_visits_each_sample_once) {
             std::vector<int> seen(size_t(n), 0);
             for (int64_t i = 0; i < n; i++) {
                 const int64_t g = epoch * n + i, sample = order.sample(g);
-                ASSERT_EQ(order.epoch(g), epoch);
                 ASSERT_GE(sample, 0);
                 ASSERT_LT(sample, n);
                 seen[size_t(sample)]++;

@@ -5,8 +5,3 @@ void cast(bf16* y, const float* x, size_t n, CpuStream) {
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < n; i++) y[i] = to_bf16(x[i]);
 }
-
-void cast(float* y, const bf16* x, size_t n, CpuStream) {
-#pragma omp parallel for simd schedule(static)
-    for (size_t i = 0; i < n; i++) y[i] = to_float(x[i]);
-}

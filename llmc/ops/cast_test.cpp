@@ -1,25 +1,10 @@
-// cast.h on the CPU: every one of the 65536 bf16 values, and the ties between neighbours.
+// cast.h: the ties between neighbours, and what lies beyond the largest bf16.
 #include "llmc/ops/cast.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
-
-TEST(cast, every_bf16_survives_the_round_trip) {
-    std::vector<bf16> x(65536), back(65536);
-    std::vector<float> wide(65536);
-    for (int i = 0; i < 65536; i++) x[i] = {uint16_t(i)};
-    cast(wide.data(), x.data(), x.size(), CpuStream{});
-    cast(back.data(), wide.data(), x.size(), CpuStream{});
-    for (int i = 0; i < 65536; i++) {
-        const bool nan = (i & 0x7fff) > 0x7f80;
-        if (nan)
-            EXPECT_TRUE(std::isnan(to_float(back[i]))) << i;
-        else
-            EXPECT_EQ(back[i].bits, i);
-    }
-}
 
 TEST(cast, rounds_to_nearest_and_ties_to_even) {
     // 1 + 2^-8 lies half way between the neighbours 1 and 1 + 2^-7; 1 + 3 * 2^-8 likewise above it.

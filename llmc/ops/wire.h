@@ -26,9 +26,6 @@ void wire_most(int32_t* most,   // (1)  max=
                size_t n, CpuStream s);
 void wire_most(int32_t* most, const float* x, size_t n, CudaStream s);
 
-// k of the scale 2^k for fp16.
-int wire_exponent(int32_t most, int ranks);
-
 // `most` is read for fp16 alone.
 void wire_pack(uint16_t* y,     // (n)  =
                const float* x,  // (n)

@@ -11,16 +11,12 @@ void wire_most(int32_t* most, const float* x, size_t n, CpuStream) {
     *most = found;
 }
 
-int wire_exponent(int32_t most, int ranks) {
-    return wire_scale_exponent(most, ranks);
-}
-
 // f<wire>(2^k)
 template <class Each>
 static void for_wire(Wire wire, const int32_t* most, int ranks, Each f) {
     const PhaseTimer timer(Phase::Optimizer);
     if (wire == Wire::Fp16)
-        f.template operator()<Wire::Fp16>(wire_exponent(*most, ranks));
+        f.template operator()<Wire::Fp16>(wire_scale_exponent(*most, ranks));
     else
         f.template operator()<Wire::Bf16>(0);
 }

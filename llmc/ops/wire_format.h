@@ -19,8 +19,8 @@ HOST_DEVICE float wire_value(uint16_t y, float unscale) {
     return kWire == Wire::Fp16 ? from_fp16(y) * unscale : to_float(bf16{y});
 }
 
-// The largest times the ranks is below 2^(exponent + 1 + log2 of the ranks, rounded up); |k| <=
-// 126, so that 2^k and 2^-k are normal.
+// k of the scale 2^k for fp16. The largest times the ranks is below 2^(exponent + 1 + log2 of the
+// ranks, rounded up); |k| <= 126, so that 2^k and 2^-k are normal.
 HOST_DEVICE int wire_scale_exponent(int32_t most, int ranks) {
     const int exponent = int(uint32_t(most) >> 23) - 127;
     if (most == 0 || exponent == 128) return 0;

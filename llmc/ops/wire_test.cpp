@@ -40,11 +40,12 @@ TEST(wire, the_scale_puts_the_largest_sum_below_the_largest_fp16) {
     for (int ranks : {1, 2, 3, 4, 7, 8, 1000})
         for (float most : {1e-30f, 2e-6f, 0.9999999f, 1.f, 1e5f, 1e30f, 3.4e38f}) {
             const double sum =
-                std::ldexp(double(most), wire_exponent(bits_of(most), ranks)) * ranks;
+                std::ldexp(double(most), wire_scale_exponent(bits_of(most), ranks)) * ranks;
             EXPECT_LE(sum, 0x1p15) << most << " on " << ranks;
             EXPECT_GT(sum, 0x1p13) << most << " on " << ranks;
         }
-    for (float most : {0.f, kInf, std::nanf("")}) EXPECT_EQ(wire_exponent(bits_of(most), 4), 0);
+    for (float most : {0.f, kInf, std::nanf("")})
+        EXPECT_EQ(wire_scale_exponent(bits_of(most), 4), 0);
 }
 
 // Rank r sends x_r; the owner adds the N rounded values in fp32, and rounds the total S once more.
@@ -73,7 +74,7 @@ TEST(wire, a_sum_over_ranks_is_within_its_bound_at_any_magnitude) {
                 wire_pack(y.data(), sum.data(), n, wire, &most, ranks, kCpu);
                 wire_unpack(total.data(), y.data(), n, wire, &most, ranks, kCpu);
 
-                const int k = wire_exponent(most, ranks);
+                const int k = wire_scale_exponent(most, ranks);
                 const double u = wire == Wire::Bf16 ? 0x1p-8 : 0x1p-11;
                 const double t = wire == Wire::Bf16 ? 0 : std::ldexp(0x1p-25, -k);
                 double squares = 0, norm = 0;

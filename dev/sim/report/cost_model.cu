@@ -6,7 +6,6 @@
 #include "llmc/core/launch.cuh"
 #include "llmc/ops/adamw.h"
 #include "llmc/ops/attention.h"
-#include "llmc/ops/cast.h"
 #include "llmc/ops/classifier.h"
 #include "llmc/ops/embedding.h"
 #include "llmc/ops/gelu.h"
@@ -189,10 +188,6 @@ void adamw_row(Report& r, const char* type) {
 void sum_rows(Report& r) {
     const size_t n = kParams;
     Memory x(n * 4), acc(n * 8), y(n * 2), sum(sizeof(FixedSum)), bad(4);
-    r.row("cast to bf16", "", 6.0 * n,
-          [&] { cast(static_cast<bf16*>(y), static_cast<const float*>(x), n, kStream); });
-    r.row("cast to fp32", "", 6.0 * n,
-          [&] { cast(static_cast<float*>(x), static_cast<const bf16*>(y), n, kStream); });
     r.row("sum_of_squares", "fp32", 4.0 * n, [&] { sum_of_squares(sum, x, n, kStream); });
     r.row("sum_of_elements", "fp32", 4.0 * n, [&] { sum_of_elements(sum, x, n, kStream); });
     r.row("accumulate_fixed", "fp32", 24.0 * n, [&] { accumulate_fixed(acc, x, bad, n, kStream); });
