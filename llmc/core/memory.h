@@ -3,13 +3,15 @@
 // Every buffer is asked for once, at start, by kind and name. Memory either allocates it or, for
 // `train_gpt plan`, only writes it down; so the printed plan and what a run holds cannot differ.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "llmc/core/backend.h"
 
 struct MemoryRow {
-    std::string kind;  // parameters, gradients, optimizer, activations, workspace, host
+    std::string kind;  // parameters, gradients, optimizer, activations, workspace, generation,
+                       // snapshot, host
     std::string name;
     int64_t bytes;
 };
@@ -26,6 +28,13 @@ struct MemoryPlan {
         int64_t sum = 0;
         for (const MemoryRow& r : rows) sum += r.kind == kind ? r.bytes : 0;
         return sum;
+    }
+    // In the order of their first rows.
+    std::vector<std::string> kinds() const {
+        std::vector<std::string> all;
+        for (const MemoryRow& r : rows)
+            if (std::find(all.begin(), all.end(), r.kind) == all.end()) all.push_back(r.kind);
+        return all;
     }
 };
 

@@ -68,10 +68,9 @@ void plan_print(const Options& opt, const ModelConfig& cfg, const Tokenizer* tok
         kind = row.kind;
     }
     std::printf("\n");
-    for (const char* k : {"parameters", "gradients", "optimizer", "activations", "generation",
-                          "workspace", "snapshot"})
-        if (plan.total(k))
-            std::printf("total %-45s %16s   %s\n", k, grouped(plan.total(k)).c_str(),
+    for (const std::string& k : plan.kinds())
+        if (k != "host" && plan.total(k))
+            std::printf("total %-45s %16s   %s\n", k.c_str(), grouped(plan.total(k)).c_str(),
                         bytes_text(plan.total(k)).c_str());
     std::printf("total %-45s %16s   %s\n", "memory", grouped(plan.total()).c_str(),
                 bytes_text(plan.total()).c_str());
