@@ -257,8 +257,7 @@ std::unique_ptr<Log> run_log(const Run& run, const RunState& state, const Memory
         {"ranks", world_text(world)},
         {"out", opt.out},
         {"memory", bytes_text(plan.total())}};
-    for (const char* kind : {"parameters", "gradients", "optimizer", "activations", "generation",
-                             "workspace", "snapshot", "host"})
+    for (const std::string& kind : plan.kinds())
         if (plan.total(kind))
             rows.push_back({"", str("  ", kind, " ", bytes_text(plan.total(kind)))});
     if (world.rank == 0) table_print("train_gpt", rows);
