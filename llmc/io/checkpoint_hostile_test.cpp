@@ -1,119 +1,12 @@
 // llmc/io/checkpoint_hostile_test.cpp: a zoo of checkpoints made to mislead. Their digests are
 // right, so that only what they say is wrong; each must be refused for its own reason, and nothing
 // outside may be opened on the way.
-#include <fcntl.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 
-#include <fstream>
-
-#include "llmc/core/check.h"
-#include "llmc/io/checkpoint_testing.h"
-#include "llmc/io/h5.h"
+#include "llmc/io/checkpoint_zoo.h"
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-static std::string bytes_of(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
-static void set_bytes(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
-
-namespace {
-// A checkpoint with one tensor, weights/x (2, 3), to be tampered with; and a file beside it that
-// nobody may open.
-struct Zoo {
-    ScratchDir scratch;
-    std::string outside = scratch.path + "/outside.h5";
-    std::string path = scratch.path + "/ckpt/step-0000000001";
-    std::string shard = path + "/shards/rank-00000.h5";
-    int watch = -1;
-
-    Zoo() {
-        auto comm = comm_self();
-        float x[6] = {1, 2, 3, 4, 5, 6};
-        Saves saves;
-        const SaveResult r =
-            checkpoint_save(scratch.path, toy_meta(1),
-                            {{"weights", "x", Dtype::F32, {2, 3}, 0, 6, x}}, *comm, saves);
-        if (!r.ok) throw std::runtime_error(r.reason);
-        fs::copy(shard, outside);
-    }
-    ~Zoo() {
-        if (watch >= 0) ::close(watch);
-    }
-    void guard_outside() {
-        watch = ::inotify_init1(IN_NONBLOCK);
-        if (::inotify_add_watch(watch, outside.c_str(), IN_OPEN | IN_ACCESS) < 0)
-            throw std::runtime_error("inotify");
-    }
-    bool outside_was_opened() const {
-        char events[4096];
-        return ::read(watch, events, sizeof events) > 0;
-    }
-    // Makes the manifest fit the files again, then applies an edit and seals it.
-    void seal(const std::function<void(json&)>& edit = [](json&) {}) {
-        json body = json::parse(bytes_of(path + "/manifest.json"));
-        body.erase("digest");
-        for (json& f : body["files"]) {
-            const std::string file = path + "/" + f["name"].get<std::string>();
-            if (!fs::is_regular_file(fs::symlink_status(file))) continue;
-            const std::string bytes = bytes_of(file);
-            f["bytes"] = bytes.size(), f["digest"] = digest_bytes(bytes.data(), bytes.size());
-        }
-        edit(body);
-        set_bytes(path + "/manifest.json", manifest_seal(body));
-    }
-    // The reason for which it is refused, or "".
-    std::string refusal() const {
-        auto comm = comm_self();
-        try {
-            checkpoint_verify(path, *comm);
-            return "";
-        } catch (const Error& e) {
-            return e.what();
-        }
-    }
-};
-
-// A file that looks as a shard should, with every part open to change.
-struct Forger {
-    hid_t file, weights = -1, x = -1;
-    H5Handle open_file, open_weights, open_x;
-    explicit Forger(const std::string& path) {
-        fs::remove(path);
-        H5Handle access = h5_properties(H5P_FILE_ACCESS);
-        H5_CHECK(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110));
-        open_file = {H5_CHECK(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access)),
-                     H5Fclose};
-        file = open_file;
-    }
-    void groups() {
-        open_weights = h5_group_create(file, "weights");
-        open_x = h5_group_create(open_weights, "x");
-        weights = open_weights, x = open_x;
-    }
-    // The dataset "0" of what the arguments say, with its attributes.
-    void dataset(hid_t where, hid_t create = H5P_DEFAULT, hid_t type = H5T_IEEE_F32LE,
-                 std::vector<int64_t> dims = {6}, bool write = true, bool attributes = true,
-                 const char* name = "0") {
-        H5Handle space = dims.empty() ? H5Handle(H5Screate(H5S_SCALAR), H5Sclose) : h5_space(dims);
-        H5Handle d(H5_CHECK(H5Dcreate2(where, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT)),
-                   H5Dclose);
-        const float values[6] = {1, 2, 3, 4, 5, 6};
-        if (write) H5_CHECK(H5Dwrite(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values));
-        if (attributes) h5_attribute_write(d, "shape", {2, 3});
-        if (attributes) h5_attribute_write(d, "offset", {0});
-    }
-};
-using Create = H5Handle;
-Create properties() {
-    return h5_properties(H5P_DATASET_CREATE);
-}
-}  // namespace
 
 TEST(checkpoint_hostile, the_tools_of_this_test_make_valid_checkpoints) {
     Zoo plain;
@@ -128,13 +21,31 @@ TEST(checkpoint_hostile, the_tools_of_this_test_make_valid_checkpoints) {
     EXPECT_EQ(forged.refusal(), "");
 }
 
-TEST(checkpoint_hostile, shards) {
-    struct Case {
-        const char* reason;
-        std::function<void(Forger&, const Zoo&)> make;
-    };
-    const hsize_t chunk = 3;
-    const Case cases[] = {
+namespace {
+// What is wrong with a shard, and the reason that is given.
+struct ShardCase {
+    const char* reason;
+    std::function<void(Forger&, const Zoo&)> make;
+};
+void expect_refused(const std::vector<ShardCase>& cases) {
+    for (const ShardCase& c : cases) {
+        Zoo zoo;
+        {
+            Forger f(zoo.shard);
+            c.make(f, zoo);
+        }
+        zoo.seal();
+        zoo.guard_outside();
+        const std::string refusal = zoo.refusal();
+        EXPECT_NE(refusal.find(c.reason), std::string::npos)
+            << "case " << &c - cases.data() << ": '" << refusal << "' lacks '" << c.reason << "'";
+        EXPECT_FALSE(zoo.outside_was_opened()) << "case " << &c - cases.data();
+    }
+}
+}  // namespace
+
+TEST(checkpoint_hostile, shards_that_lead_elsewhere) {
+    expect_refused({
         {"soft link",
          [](Forger& f, const Zoo&) {
              H5Handle v = h5_group_create(f.file, "v"), y = h5_group_create(v, "y");
@@ -168,6 +79,12 @@ TEST(checkpoint_hostile, shards) {
              H5_CHECK(H5Pset_virtual(p, space, z.outside.c_str(), "/weights/x/0", space));
              f.dataset(f.x, p, H5T_IEEE_F32LE, {6}, false);
          }},
+    });
+}
+
+TEST(checkpoint_hostile, shards_stored_in_another_way) {
+    const hsize_t chunk = 3;
+    expect_refused({
         {"layout",
          [&](Forger& f, const Zoo&) {
              f.groups();
@@ -204,6 +121,11 @@ TEST(checkpoint_hostile, shards) {
          [](Forger& f, const Zoo&) {
              f.groups(), f.dataset(f.x, H5P_DEFAULT, H5T_IEEE_F32LE, {});
          }},
+    });
+}
+
+TEST(checkpoint_hostile, shards_with_other_contents) {
+    expect_refused({
         {"never written",
          [](Forger& f, const Zoo&) {
              f.groups(), f.dataset(f.x, H5P_DEFAULT, H5T_IEEE_F32LE, {6}, false);
@@ -232,6 +154,11 @@ TEST(checkpoint_hostile, shards) {
              f.groups(), f.dataset(f.x);
              H5Handle y = h5_group_create(f.file, "w");
          }},
+    });
+}
+
+TEST(checkpoint_hostile, shards_with_other_attributes) {
+    expect_refused({
         {"H5Aopen",
          [](Forger& f, const Zoo&) {
              f.groups(), f.dataset(f.x, H5P_DEFAULT, H5T_IEEE_F32LE, {6}, true, false);
@@ -265,6 +192,11 @@ TEST(checkpoint_hostile, shards) {
              h5_attribute_write(d, "shape", {2, 3});
              h5_attribute_write(d, "offset", {5});
          }},
+    });
+}
+
+TEST(checkpoint_hostile, shards_of_other_objects) {
+    expect_refused({
         {"no dataset",
          [](Forger& f, const Zoo&) {
              f.groups();
@@ -296,20 +228,7 @@ TEST(checkpoint_hostile, shards) {
              H5Handle w = h5_group_create(f.file, "weights");
              H5Handle x = h5_group_create(w, std::string(300, 'x'));
          }},
-    };
-    for (const Case& c : cases) {
-        Zoo zoo;
-        {
-            Forger f(zoo.shard);
-            c.make(f, zoo);
-        }
-        zoo.seal();
-        zoo.guard_outside();
-        const std::string refusal = zoo.refusal();
-        EXPECT_NE(refusal.find(c.reason), std::string::npos)
-            << "case " << &c - cases << ": '" << refusal << "' lacks '" << c.reason << "'";
-        EXPECT_FALSE(zoo.outside_was_opened()) << "case " << &c - cases;
-    }
+    });
 }
 
 TEST(checkpoint_hostile, shards_that_are_no_whole_hdf5_files) {
@@ -366,14 +285,33 @@ TEST(checkpoint_hostile, two_tensors_that_share_their_bytes) {
     EXPECT_NE(zoo.refusal().find("overlap"), std::string::npos) << zoo.refusal();
 }
 
-TEST(checkpoint_hostile, manifests) {
-    struct Case {
-        const char* reason;
-        std::function<void(json&)> edit;
-    };
-    const auto tensor = [](json& j) -> json& { return j["tensors"][0]; };
-    const auto piece = [](json& j) -> json& { return j["tensors"][0]["pieces"][0]; };
-    const Case cases[] = {
+namespace {
+// What is wrong with a manifest, and the reason that is given.
+struct ManifestCase {
+    const char* reason;
+    std::function<void(json&)> edit;
+};
+json& tensor(json& j) {
+    return j["tensors"][0];
+}
+json& piece(json& j) {
+    return j["tensors"][0]["pieces"][0];
+}
+void expect_refused(const std::vector<ManifestCase>& cases) {
+    for (const ManifestCase& c : cases) {
+        Zoo zoo;
+        zoo.guard_outside();
+        zoo.seal(c.edit);
+        const std::string refusal = zoo.refusal();
+        EXPECT_NE(refusal.find(c.reason), std::string::npos)
+            << "case " << &c - cases.data() << ": '" << refusal << "' lacks '" << c.reason << "'";
+        EXPECT_FALSE(zoo.outside_was_opened());
+    }
+}
+}  // namespace
+
+TEST(checkpoint_hostile, manifests_with_other_files) {
+    expect_refused({
         {"file name", [](json& j) { j["files"][0]["name"] = "../../outside.h5"; }},
         {"file name", [](json& j) { j["files"][0]["name"] = "/etc/passwd"; }},
         {"file name", [](json& j) { j["files"][0]["name"] = "shards/../shards/rank-00000.h5"; }},
@@ -387,46 +325,61 @@ TEST(checkpoint_hostile, manifests) {
         {"size of", [](json& j) { j["files"][0]["bytes"] = -1; }},
         {"size of", [](json& j) { j["files"][0]["bytes"] = INT64_MAX; }},
         {"hexadecimal", [](json& j) { j["files"][0]["digest"] = "zz"; }},
-        {"file number", [&](json& j) { piece(j)["file"] = 1; }},
-        {"file number", [&](json& j) { piece(j)["file"] = -1; }},
-        {"file number", [&](json& j) { piece(j)["file"] = int64_t(1) << 32; }},
-        {"tile", [&](json& j) { piece(j)["offset"] = 1; }},
-        {"tile", [&](json& j) { piece(j)["offset"] = -1; }},
-        {"tile", [&](json& j) { piece(j)["count"] = 5; }},
-        {"tile", [&](json& j) { piece(j)["count"] = 7; }},
-        {"tile", [&](json& j) { piece(j)["count"] = 0; }},
-        {"tile", [&](json& j) { piece(j)["count"] = INT64_MAX; }},
-        {"tile", [&](json& j) { tensor(j)["pieces"].push_back(piece(j)); }},
-        {"tile", [&](json& j) { tensor(j)["pieces"] = json::array(); }},
+    });
+}
+
+TEST(checkpoint_hostile, manifests_with_other_pieces) {
+    expect_refused({
+        {"file number", [](json& j) { piece(j)["file"] = 1; }},
+        {"file number", [](json& j) { piece(j)["file"] = -1; }},
+        {"file number", [](json& j) { piece(j)["file"] = int64_t(1) << 32; }},
+        {"tile", [](json& j) { piece(j)["offset"] = 1; }},
+        {"tile", [](json& j) { piece(j)["offset"] = -1; }},
+        {"tile", [](json& j) { piece(j)["count"] = 5; }},
+        {"tile", [](json& j) { piece(j)["count"] = 7; }},
+        {"tile", [](json& j) { piece(j)["count"] = 0; }},
+        {"tile", [](json& j) { piece(j)["count"] = INT64_MAX; }},
+        {"tile", [](json& j) { tensor(j)["pieces"].push_back(piece(j)); }},
+        {"tile", [](json& j) { tensor(j)["pieces"] = json::array(); }},
         {"unknown field",
-         [&](json& j) {
+         [](json& j) {
              piece(j)["box"] = {0, 6};
          }},
+    });
+}
+
+TEST(checkpoint_hostile, manifests_with_other_tensors) {
+    expect_refused({
         {"2^60",
-         [&](json& j) {
+         [](json& j) {
              tensor(j)["shape"] = {int64_t(1) << 32, int64_t(1) << 32};
          }},
         {"2^60",
-         [&](json& j) {
+         [](json& j) {
              tensor(j)["shape"] = {INT64_MAX, 2};
          }},
         {"dimension",
-         [&](json& j) {
+         [](json& j) {
              tensor(j)["shape"] = {-2, -3};
          }},
-        {"dimension", [&](json& j) { tensor(j)["shape"] = {0}; }},
-        {"dimensions", [&](json& j) { tensor(j)["shape"] = {1, 1, 1, 1, 1, 1, 1, 2, 3}; }},
-        {"dimensions", [&](json& j) { tensor(j)["shape"] = json::array(); }},
-        {"array", [&](json& j) { tensor(j)["shape"] = 6; }},
-        {"tensor's name", [&](json& j) { tensor(j)["name"] = "../x"; }},
-        {"tensor's name", [&](json& j) { tensor(j)["name"] = "a/b"; }},
-        {"tensor's name", [&](json& j) { tensor(j)["name"] = ""; }},
-        {"tensor's name", [&](json& j) { tensor(j)["group"] = "weights2"; }},
-        {"element type", [&](json& j) { tensor(j)["dtype"] = "fp64"; }},
-        {"string", [&](json& j) { tensor(j)["name"] = 7; }},
-        {"order", [&](json& j) { j["tensors"].push_back(tensor(j)); }},
+        {"dimension", [](json& j) { tensor(j)["shape"] = {0}; }},
+        {"dimensions", [](json& j) { tensor(j)["shape"] = {1, 1, 1, 1, 1, 1, 1, 2, 3}; }},
+        {"dimensions", [](json& j) { tensor(j)["shape"] = json::array(); }},
+        {"array", [](json& j) { tensor(j)["shape"] = 6; }},
+        {"tensor's name", [](json& j) { tensor(j)["name"] = "../x"; }},
+        {"tensor's name", [](json& j) { tensor(j)["name"] = "a/b"; }},
+        {"tensor's name", [](json& j) { tensor(j)["name"] = ""; }},
+        {"tensor's name", [](json& j) { tensor(j)["group"] = "weights2"; }},
+        {"element type", [](json& j) { tensor(j)["dtype"] = "fp64"; }},
+        {"string", [](json& j) { tensor(j)["name"] = 7; }},
+    });
+}
+
+TEST(checkpoint_hostile, manifests_that_contradict_themselves) {
+    expect_refused({
+        {"order", [](json& j) { j["tensors"].push_back(tensor(j)); }},
         {"state hash", [](json& j) { j["state"] = std::string(32, '0'); }},
-        {"state hash", [&](json& j) { tensor(j)["hash"] = std::string(32, '0'); }},
+        {"state hash", [](json& j) { tensor(j)["hash"] = std::string(32, '0'); }},
         {"version", [](json& j) { j["version"] = 2; }},
         {"no manifest", [](json& j) { j["version"] = "1"; }},
         {"no manifest", [](json& j) { j["format"] = "other"; }},
@@ -441,16 +394,7 @@ TEST(checkpoint_hostile, manifests) {
              for (int i = 0; i < 500; i++) deep = json::array({std::move(deep)});
              j["model"] = std::move(deep);
          }},
-    };
-    for (const Case& c : cases) {
-        Zoo zoo;
-        zoo.guard_outside();
-        zoo.seal(c.edit);
-        const std::string refusal = zoo.refusal();
-        EXPECT_NE(refusal.find(c.reason), std::string::npos)
-            << "case " << &c - cases << ": '" << refusal << "' lacks '" << c.reason << "'";
-        EXPECT_FALSE(zoo.outside_was_opened());
-    }
+    });
 }
 
 TEST(checkpoint_hostile, manifests_that_are_none) {
