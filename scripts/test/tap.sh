@@ -1,13 +1,18 @@
 # shellcheck shell=bash
 # Helpers of the *_test.sh scripts: results in the Test Anything Protocol (see scripts/run_tests.sh).
 # Sourced with the repository as the current folder; $work is an empty folder that goes away.
+# With TAP_FAIL_FAST=1 the script ends at what fails first.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 count=0
 
 ok() { count=$((count + 1)); echo "ok $count - $1"; }
-not_ok() { count=$((count + 1)); echo "not ok $count - $1"; }
+not_ok() {
+    count=$((count + 1))
+    echo "not ok $count - $1"
+    [ -z "${TAP_FAIL_FAST:-}" ] || exit 1
+}
 skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
 
 # is NAME COMMAND...: passes if the command succeeds; its output is shown only if it fails.
