@@ -8,9 +8,11 @@ has_mpi() { command -v mpirun > /dev/null && ! "${1:-$train_gpt}" --version | gr
 needs_mpi() { has_mpi || { skip "$1" "no mpirun here, or built without MPI"; exit; }; }
 
 # Root is refused, and so are more ranks than cores, unless one insists; and who waits must not spin.
+# Ranks that hang are ended, with code 124, after RANKS_LIMIT seconds.
+limit=${RANKS_LIMIT:-600}
 launch() {
     local ranks=$1; shift
-    mpirun -np "$ranks" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "$@"
+    timeout "$limit" mpirun -np "$ranks" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "$@"
 }
 
 # Each rank notes its exit code in $work/code.RANK. mpirun ends the others when one has failed, by SIGTERM,
@@ -26,6 +28,15 @@ same_codes() {  # NAME CODE RANKS
     local found
     found=$(cat "$work"/code.* 2> /dev/null | sort | uniq -c | tr -s ' \n' ' ')
     [ "$found" = " $3 $2 " ] && ok "$1: $3 ranks exit with $2" || { echo "codes:$found"; not_ok "$1: $3 ranks exit with $2"; }
+}
+
+# wait_at_most SECONDS PID...: waits for the first, a child of this shell; all are killed if that takes too
+# long. $code is its exit code.
+wait_at_most() {
+    local seconds=$1; shift
+    timeout "$seconds" tail -s 0.1 --pid="$1" -f /dev/null || kill -KILL "$@" 2> /dev/null
+    wait "$1" 2> /dev/null
+    code=$?
 }
 
 # The toy with 12 micro-batches a step: the options are in ${toy[@]}.

@@ -13,7 +13,10 @@ sed -i 's/"n_inner": 23/"n_inner": 60, "layer_norm_epsilon": 1e-5/' "$work/toy.j
 "$train_gpt" "${toy[@]}" --steps 6 --save-every 0 --out "$work/m" > "$work/out" 2>&1 || { cat "$work/out"; not_ok "a model"; }
 newest=$(ls -d "$work"/m/ckpt/step-*)
 "$train_gpt" export "$newest" --format llmc --out "$work/m.bin"
+run=("$train_gpt" "${toy[@]}" --warmup-steps 0 --save-every 0)
+whole() { python3 -c 'import json, sys; sys.exit(not any(e["name"] == "micro-batch" and e["pid"] == int(sys.argv[2]) for e in json.load(open(sys.argv[1]))["traceEvents"]))' "$@"; }
 
+# ---- every command: what one process does, once
 # COMMAND NAME: what it is told; $at is the folder that it writes to.
 told() {
     case $1 in
@@ -68,11 +71,9 @@ CLICOLOR_FORCE=1 launch 2 "$train_gpt" "${toy[@]}" --steps 2 --warmup-steps 0 --
 grep -q $'\033\[1m' "$work/out" && ! grep -q $'\033\[K' "$work/out" && ok "CLICOLOR_FORCE: colours, no live line" || { cat -v "$work/out"; not_ok "CLICOLOR_FORCE"; }
 
 # ---- --trace: refused before anything is done, and written when a run ends badly
-run=("$train_gpt" "${toy[@]}" --warmup-steps 0 --save-every 0)
 codes 2 "${run[@]}" --steps 3 --trace /nonexistent/x.json --out "$work/no" > "$work/out" 2> "$work/err"
 same_codes "--trace that cannot be written" 2 2
 [ "$(grep -c "cannot write --trace /nonexistent/x.json" "$work/err")" = 1 ] && [ ! -e "$work/no" ] && ok "said once, nothing done" || { cat "$work/err"; not_ok "said once, nothing done"; }
-whole() { python3 -c 'import json, sys; sys.exit(not any(e["name"] == "micro-batch" and e["pid"] == int(sys.argv[2]) for e in json.load(open(sys.argv[1]))["traceEvents"]))' "$@"; }
 codes 2 "${run[@]}" --steps 40 --lr 1e30 --grad-clip 0 --max-skipped 1 --trace "$work/bad.json" --out "$work/bad" > "$work/out" 2> "$work/err"
 same_codes "a run that ends with an error" 5 2
 is "has its timeline: rank 0's" whole "$work/bad.json" 0

@@ -11,6 +11,7 @@ toy_ranks
 toy+=(--val-every 0)
 short=("${toy[@]}" --steps 250)
 brief=("${toy[@]}" --steps 14)
+long=("${toy[@]}" --steps 1000000 --save-every 0)
 for run in short brief; do
     options="$run[@]"
     "$train_gpt" "${!options}" --out "$work/$run" --save-every 0 > "$work/out" 2>&1 || { cat "$work/out"; not_ok "one rank"; }
@@ -36,8 +37,7 @@ run_in_background() {
 # Waits for the end: $code, $seconds, and whether any rank is left.
 wait_gone() {
     local start=$SECONDS
-    wait "$mpirun"
-    code=$?
+    wait_at_most 30 "$mpirun" "${rank[@]}"
     seconds=$((SECONDS - start)) left=""
     for pid in "${rank[@]}"; do [ -e "/proc/$pid/exe" ] && left+=" $pid"; done
 }
@@ -93,7 +93,6 @@ done
 [ -z "$bad" ] && ok "$kills kills of a rank: all gone, and resumed on 2 ranks to the same bits" || { echo "bad:$bad"; not_ok "kills of a rank"; }
 
 # ---- a rank is stopped: the watchdogs of the others see it
-long=("${toy[@]}" --steps 1000000 --save-every 0)
 run_in_background 3 "${long[@]}" --out "$work/stopped" --step-limit 3
 kill -STOP "${rank[1]}"
 wait_gone
@@ -104,6 +103,8 @@ grep -q "no progress for .* in step .*last collective #.*under way" "$work/err" 
 # A process that ends well before it has begun: MPI would wait for it for ever.
 expect "a rank that never comes ends the others with 6" 6 "came to MPI_Init" "within 2.0 s" -- \
     launch 3 bash -c '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec "$@"' _ "$train_gpt" "${long[@]}" --out "$work/never" --start-limit 2
+
+# ---- no alarm where nothing hangs
 # Steps that take longer than the limit: 24,000 micro-batches each.
 expect "no alarm in a slow step" 0 "step 2/2" "!no progress" -- \
     launch 2 "$train_gpt" "${toy[@]}" --steps 2 --warmup-steps 0 --batch-tokens 744000 --out "$work/slow" --save-every 0 --step-limit 1 --start-limit 60
@@ -150,6 +151,7 @@ for i in $(seq $rounds); do
 done
 
 # ---- started again after a crash, with fewer ranks
+restarter=${RUN_WITH_RESTART:-scripts/run_with_restart.sh}
 cat > "$work/crash" << 'EOF'
 # A rank that dies in every run of 3 ranks, as on a broken machine.
 if [ "$OMPI_COMM_WORLD_SIZE" = 3 ] && [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then
@@ -158,33 +160,32 @@ fi
 exec "$@"
 EOF
 expect "run_with_restart.sh shrinks and finishes" 0 "starting with 3 ranks" "starting with 2 ranks" -- \
-    scripts/run_with_restart.sh --ranks "3 2" --pause 0 --out "$work/elastic" -- \
+    timeout "$limit" "$restarter" --ranks "3 2" --pause 0 --out "$work/elastic" -- \
     mpirun -np RANKS --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 bash "$work/crash" \
     "$train_gpt" "${short[@]}" --steps 250 --save-every 100 --out "$work/elastic"
 [ "$(state "$work/elastic")" = "$final" ] && ok "with the same bits" || not_ok "with the same bits"
 # Told to end, by the signal that would make mpirun kill the ranks after a second.
-scripts/run_with_restart.sh --ranks 2 --out "$work/told" -- mpirun -np RANKS --allow-run-as-root --oversubscribe \
+"$restarter" --ranks 2 --out "$work/told" -- mpirun -np RANKS --allow-run-as-root --oversubscribe \
     --mca mpi_yield_when_idle 1 "$train_gpt" "${long[@]}" --out "$work/told" > "$work/out" 2>&1 &
 restart=$!
 for _ in $(seq 200); do grep -q '^step' "$work/out" && break; sleep 0.05; done
 kill -TERM $restart
-wait $restart
-code=$?
+# shellcheck disable=SC2046  # numbers
+wait_at_most 30 $restart $(pgrep -P $restart)
 [ $code = 7 ] && [ -e "$work/told/ckpt/latest" ] && ok "run_with_restart.sh told to end: the run saves and ends with 7" \
     || { echo "exit code $code"; tail -n 5 "$work/out"; not_ok "run_with_restart.sh told to end: the run saves and ends with 7"; }
 expect "run_with_restart.sh gives up" 9 "giving up at the beginning" -- \
-    scripts/run_with_restart.sh --ranks "2 1" --pause 0 --tries 2 --out "$work/never" -- bash -c 'exit 9'
-scripts/run_with_restart.sh --ranks 2 --pause 60 --out "$work/never" -- bash -c 'exit 9' > "$work/out" 2>&1 &
+    timeout "$limit" "$restarter" --ranks "2 1" --pause 0 --tries 2 --out "$work/never" -- bash -c 'exit 9'
+"$restarter" --ranks 2 --pause 60 --out "$work/never" -- bash -c 'exit 9' > "$work/out" 2>&1 &
 restart=$!
 for _ in $(seq 100); do grep -q 'exit code 9' "$work/out" && break; sleep 0.05; done
 begin=$SECONDS
 sleep 0.2; kill -TERM $restart
-wait $restart
-code=$?
+wait_at_most 30 $restart
 [ $code = 9 ] && [ $((SECONDS - begin)) -le 10 ] && [ "$(grep -c starting "$work/out")" = 1 ] && ok "run_with_restart.sh told to end in its pause starts nothing more" \
     || { echo "exit code $code"; cat "$work/out"; not_ok "run_with_restart.sh told to end in its pause starts nothing more"; }
-expect "run_with_restart.sh --help" 0 "fewer ranks" "non-finite numbers" -- scripts/run_with_restart.sh --help
-expect "run_with_restart.sh: an option without its value" 2 "--ranks without a value" "!unbound" -- scripts/run_with_restart.sh --ranks
-expect "run_with_restart.sh: ranks that are no numbers" 2 "--ranks 'all'" -- scripts/run_with_restart.sh --ranks all --out x -- true
+expect "run_with_restart.sh --help" 0 "fewer ranks" "non-finite numbers" -- "$restarter" --help
+expect "run_with_restart.sh: an option without its value" 2 "--ranks without a value" "!unbound" -- "$restarter" --ranks
+expect "run_with_restart.sh: ranks that are no numbers" 2 "--ranks 'all'" -- "$restarter" --ranks all --out x -- true
 expect "run_with_restart.sh repeats no usage error" 2 "unknown option" "!giving up" -- \
-    scripts/run_with_restart.sh --ranks 2 --out "$work/never" -- "$train_gpt" --no-such-option
+    timeout "$limit" "$restarter" --ranks 2 --out "$work/never" -- "$train_gpt" --no-such-option

@@ -24,6 +24,7 @@ is "one rank" "$train_gpt" "${toy[@]}" --out "$work/one" --save-every 4
 final=$(state "$work/one")
 history "$work/one" > "$work/expected"
 
+# ---- one curve
 expect "selftest-comm over two hosts" 0 "values: right" -- launch 4 "${hosts[@]}" "$train_gpt" selftest-comm --max-mb 1
 bad=""
 for zero in 0 1 2 3; do
@@ -52,7 +53,7 @@ expect "a damaged file on one host" 3 "west] error" "cut.bin" -- launch 4 "${hos
 [ $((SECONDS - start)) -lt 10 ] && ok "within 10 s" || not_ok "within 10 s"
 [ ! -e "$work/no" ] && ok "nothing was written by what was refused" || not_ok "nothing was written by what was refused"
 
-# What happens to a rank while all train: mpirun ends the other host's.
+# ---- what happens to a rank while all train: mpirun ends the other host's.
 long=("$train_gpt" "${toy[@]}" --steps 1000000 --val-every 0 --save-every 50)
 disturb() {  # OUT SIGNAL OPTIONS...: sends it to a rank in the west; $code, $seconds
     local out=$1 signal=$2 mpirun start; shift 2

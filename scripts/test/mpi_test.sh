@@ -7,25 +7,35 @@ train_gpt=${TRAIN_GPT:-build/train_gpt}
 . scripts/test/mpi.sh
 needs_mpi "many ranks"
 
-expect "selftest-comm" 0 "values: right" "all-reduce, the library's" -- launch 2 "$train_gpt" selftest-comm --max-mb 1
-expect "selftest-comm on 5 ranks" 0 "values: right" -- launch 5 "$train_gpt" selftest-comm --max-mb 0
-expect "srun without a process manager that MPI knows" 2 "do not know each other" "srun --mpi=pmix" -- \
-    env SLURM_STEP_NUM_TASKS=2 "$train_gpt" selftest-comm
-expect "selftest-comm on one" 0 "values: right" "not started by mpirun" -- "$train_gpt" selftest-comm
-
 toy_ranks
 toy+=(--steps 20 --val-every 10 --val-batches 2)
 is "one rank, 12 micro-batches a step" "$train_gpt" "${toy[@]}" --out "$work/one" --save-every 10
 final=$(state "$work/one")
 middle=$(state "$work/one/ckpt/step-0000000010")
 history "$work/one" > "$work/expected"
-
-# ---- any layout: the same log, the same state
+# 101 samples for what is about samples and epochs.
+python3 - "$work/d_train_000000.bin" "$work/small.bin" << 'EOF'
+import struct, sys
+ids = open(sys.argv[1], "rb").read()[1024:][:2 * (101 * 31 + 1)]
+open(sys.argv[2], "wb").write(struct.pack("<256i", 20240520, 1, len(ids) // 2, *[0] * 253) + ids)
+EOF
+run=("$train_gpt" "${toy[@]}" --out "$work/no")
+# Rank 1 gets other words at the end of its command line.
+differ() { echo 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$@" '"$1"'; fi; exec "$@"'; }
 run_layout() {  # RANKS,ZERO OUT OPTIONS...
     local layout=$1 out=$2; shift 2
     launch "${layout%,*}" "$train_gpt" "${toy[@]}" --zero "${layout#*,}" --out "$out" "$@" > "$work/out" 2> "$work/err" \
         || { tail -n 5 "$work/err"; bad+=" $layout(exit)"; }
 }
+
+# ---- right collectives
+expect "selftest-comm" 0 "values: right" "all-reduce, the library's" -- launch 2 "$train_gpt" selftest-comm --max-mb 1
+expect "selftest-comm on 5 ranks" 0 "values: right" -- launch 5 "$train_gpt" selftest-comm --max-mb 0
+expect "srun without a process manager that MPI knows" 2 "do not know each other" "srun --mpi=pmix" -- \
+    env SLURM_STEP_NUM_TASKS=2 "$train_gpt" selftest-comm
+expect "selftest-comm on one" 0 "values: right" "not started by mpirun" -- "$train_gpt" selftest-comm
+
+# ---- any layout: the same log, the same state
 layouts="1,3 2,0 2,1 2,2 2,3 3,1 4,2 4,3 5,1 5,3"  # 5 do not divide 12
 [ "${TEST_DEEP:-}" = 1 ] && layouts=$(echo {1..5},{0..3})
 bad=""
@@ -80,11 +90,12 @@ echo "$(lost "$work/fp32-3,0") $(lost "$work/bf16-3,0")" | awk '{
 expect "--wire bf16 in canonical mode" 2 "--reduction fast" "the number of ranks" -- \
     "$train_gpt" "${toy[@]}" --wire bf16 --out "$work/no"
 
-grep -q '"comm_exposed_ms"' "$work/layout-2,2/log.jsonl" && ok "the log has hidden and exposed communication" \
+# ---- what is said of a layout
+run_layout 2,2 "$work/planned" --save-every 0 --bucket-mb 0.007
+grep -q '"comm_exposed_ms"' "$work/planned/log.jsonl" && ok "the log has hidden and exposed communication" \
     || not_ok "the log has hidden and exposed communication"
 # The table at the start names what is held, and the plan says the same.
 memory_of() { awk '/^ *memory|^total memory/ { print $(NF-1), $NF; exit }' "$1"; }
-run_layout 2,2 "$work/planned" --save-every 0 --bucket-mb 0.007
 "$train_gpt" plan "${toy[@]}" --ranks 2 --zero 2 --bucket-mb 0.007 | grep '^total memory' > "$work/plan"
 [ -n "$(memory_of "$work/plan")" ] && [ "$(memory_of "$work/plan")" = "$(memory_of "$work/out")" ] && ok "memory as planned: $(memory_of "$work/plan")" \
     || { cat "$work/plan" "$work/out"; not_ok "memory as planned"; }
@@ -122,11 +133,6 @@ one=$("$train_gpt" eval --model "$work/one" --data "$work/d_val_*.bin" --seq-len
 [ -n "$one" ] && [ "$(launch 3 "$train_gpt" eval --model "$work/one" --data "$work/d_val_*.bin" --seq-len 31)" = "$one" ] && ok "eval over ranks: the same text" || not_ok "eval over ranks: the same text"
 
 # ---- the ends of epochs: 101 samples, 12 a step, three and a half epochs
-python3 - "$work/d_train_000000.bin" "$work/small.bin" << 'EOF'
-import struct, sys
-ids = open(sys.argv[1], "rb").read()[1024:][:2 * (101 * 31 + 1)]
-open(sys.argv[2], "wb").write(struct.pack("<256i", 20240520, 1, len(ids) // 2, *[0] * 253) + ids)
-EOF
 small=("$train_gpt" "${toy[@]}" --steps 30 --val-every 0) small[4]=$work/small.bin  # in place of the glob
 bad="" epochs=""
 for layout in 1,0 2,1 3,2 4,3; do
@@ -161,15 +167,13 @@ for rank in (0, 1):
 EOF
 
 # ---- what is refused: one message, the same code on every rank, nothing written
-run=("$train_gpt" "${toy[@]}" --out "$work/no")
 expect "more ranks than micro-batches" 2 "5 ranks, batch-tokens 124 = 4 x 1 x 31" "--batch-tokens 155" -- launch 5 "${run[@]}" --batch-tokens 124
 [ "$(grep -c 'error:' "$work/.err")" = 1 ] && ok "in one message" || not_ok "in one message"
 codes 3 "${run[@]}" --model gpt2:125M > "$work/out" 2> "$work/err"
 same_codes "unknown model" 2 3
 [ "$(grep -c 'error:' "$work/err")" = 1 ] && grep -q "rank 0/3" "$work/err" && ok "rank 0 alone says so" || { cat "$work/err"; not_ok "rank 0 alone says so"; }
 
-# Rank 1 gets other words at the end of its command line.
-differ() { echo 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$@" '"$1"'; fi; exec "$@"'; }
+# ---- ranks that were started with something else
 expect "ranks with different options" 2 "rank 1 was started with something else" "--lr = 0.002" "--lr = 0.003" -- \
     launch 3 bash -c "$(differ "--lr 0.002")" _ "${run[@]}"
 expect "ranks with different files" 2 "rank 1 was started with something else" "small.bin" -- \
@@ -203,6 +207,7 @@ launch 3 bash -c 'OMP_NUM_THREADS=$((9 - OMPI_COMM_WORLD_RANK)) exec "$@" --thre
     _ "$train_gpt" "${toy[@]}" --out "$work/threads" --save-every 0 > "$work/out" 2>&1
 [ "$(state "$work/threads")" = "$final" ] && ok "ranks with different numbers of threads: the same bits" || { tail -n 3 "$work/out"; not_ok "ranks with different numbers of threads"; }
 
+# ---- what only one rank knows of the files
 head -c $((1024 + 2 * (2 * 31 + 1))) "$work/small.bin" | python3 -c 'import struct, sys; b = sys.stdin.buffer.read(); sys.stdout.buffer.write(struct.pack("<3i", 20240520, 1, 63) + b[12:])' > "$work/two.bin"
 two=("${run[@]}") two[4]=$work/two.bin
 codes 3 "${two[@]}" > "$work/out" 2> "$work/err"

@@ -8,12 +8,6 @@ train_gpt=${CUDA_TRAIN_GPT:-${BUILD:-build}/sim/train_gpt}
 if [ ! -x "$train_gpt" ]; then skip "ranks on GPUs" "no $train_gpt; make test builds it"; exit; fi
 needs_mpi "ranks on GPUs"
 
-expect "selftest-comm between GPUs" 0 "and between GPUs" "NCCL 2." "GPU 0 to others" -- \
-    launch 3 "$train_gpt" selftest-comm --device cuda --max-mb "${TEST_DEEP:-0}"
-expect "two ranks on one GPU" 2 "ranks 0 and 1 have the same GPU" "one process a GPU" -- \
-    env CUSIM_DEVICES=1 mpirun -np 2 --allow-run-as-root --oversubscribe "$train_gpt" selftest-comm --device cuda
-
-# ---- one curve: the state and the log of one rank, for every stage
 toy_data
 cat > "$work/toy.json" << 'JSON'
 {"model_type": "gpt2", "n_layer": 2, "n_head": 1, "n_embd": 64, "n_inner": 80,
@@ -39,6 +33,14 @@ curve() {  # NAME LAYOUTS OPTIONS...: all layouts have the state and the log of 
     done
     [ -z "$bad" ] && ok "$name: $layouts" || { echo "differs:$bad"; not_ok "$name: $layouts"; }
 }
+
+# ---- who is on which GPU, right collectives
+expect "selftest-comm between GPUs" 0 "and between GPUs" "NCCL 2." "GPU 0 to others" -- \
+    launch 3 "$train_gpt" selftest-comm --device cuda --max-mb "${TEST_DEEP:-0}"
+CUSIM_DEVICES=1 expect "two ranks on one GPU" 2 "ranks 0 and 1 have the same GPU" "one process a GPU" -- \
+    launch 2 "$train_gpt" selftest-comm --device cuda
+
+# ---- one curve: the state and the log of one rank, for every stage
 all=$(echo {1..3},{0..3} 6,{1..3})
 [ "${TEST_DEEP:-}" = 1 ] && deep=1 || deep=
 curve "one curve in fp32" "${deep:+$all}${deep:-2,0 3,1 2,2 3,3}"
