@@ -163,8 +163,9 @@ void memory_bound(Bench& b, Ring& ring, int B, int T, int C, int V, Workspace ws
     });
     b.row("sum_of_squares", 4 * double(P), 0,
           [&] { sum_of_squares(ring.next<FixedSum>(1), F(P), size_t(P), s); });
-    b.row("accumulate_fixed", 24 * double(P), 0,
-          [&] { accumulate_fixed(ring.next<int64_t>(P), F(P), ring.next<int>(1), size_t(P), s); });
+    b.row("accumulate_fixed", 24 * double(P), 0, [&] {
+        accumulate_fixed(ring.next<int64_t>(P), F(P), 1.f, ring.next<int>(1), size_t(P), s);
+    });
 }
 
 void compute_bound(Bench& b, Ring& ring, int B, int T, int C, int Vp, Workspace ws) {

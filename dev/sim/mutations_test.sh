@@ -47,10 +47,10 @@ mutate "sums: the last element of a ragged chunk"  $sums 's/if \(from \+ i < n\)
 mutate "sums: lanes in another order"              $sums 's/__shfl_sync\(0xffffffffu, lane, i, kLanes\)/__shfl_sync(0xffffffffu, lane, kLanes - 1 - i, kLanes)/' '*sum*'
 mutate "sums: bad values of other warps"           $sums 's/mine\.bad \+= part.*//' '*sum*'
 mutate "sums: truncated, not rounded"              $sums 's/__double2ll_rn\(double\(x\) \* kGradScale\)/(long long)(double(x) * kGradScale)/' '*sum*'
-mutate "sums: the range is twice as wide"          $sums 's/fabsf\(x\) < kGradLimit/fabsf(x) < 2 * kGradLimit/' '*sum*'
-mutate "sums: the second of a pair has no say"     $sums 's/good = fixed_accumulate\(sum\.b, v\.y\) && good/fixed_accumulate(sum.b, v.y)/' '*sum*'
+mutate "sums: the range is twice as wide"          $sums 's/fabsf\(x\) < limit/fabsf(x) < 2 * limit/' '*sum*'
+mutate "sums: the second of a pair has no say"     $sums 's/good = fixed_accumulate\(sum\.b, v\.y, limit\) && good/fixed_accumulate(sum.b, v.y, limit)/' '*sum*'
 mutate "sums: gradients stay"                      $sums 's/__stcs\(reinterpret_cast<int2.*//' '*sum*'
-mutate "sums: the limit does not know the ranks"   $sums 's/kGradFull \/ ranks/kGradFull/' '*sum*:*fixed*'
+mutate "sums: out of range on all ranks alone"     $limbs 's/ \|\| s\.hi >= kLimb \|\| s\.hi < -kLimb//' '*clip*' $ops/clip.cu
 mutate "clip: a carry is lost"                     $limbs 's/s\.mid \+= s\.lo >> kLimbBits;//' '*clip*' $ops/clip.cu
 mutate "clip: bad sums are numbers"                $limbs 's/if \(s\.bad > 0\).*//' '*clip*' $ops/clip.cu
 mutate "clip: a loss of NaN is fine"               $ops/clip.cu 's/ && fabs\(limbs_value\(\*loss\)\) < INFINITY//' '*clip*'

@@ -297,9 +297,8 @@ TEST(layouts, a_rank_sends_what_the_formulas_say) {
     }
 }
 
-// A step to which one rank, or all, add `bad`, then a sound one: the first updates nothing
-// anywhere.
-void skips_what_cannot_be_added(const Layout& l, float bad, bool everywhere) {
+// A step to which one rank adds `bad`, then a sound one: the first updates nothing anywhere.
+void skips_what_cannot_be_added(const Layout& l, float bad) {
     const std::string what = str(l.text(), ", adding ", bad);
     EXPECT_TRUE(on_ranks(l.ranks, [&](Comm& comm) {
         Memory<CpuStream> memory{CpuStream{}};
@@ -324,8 +323,7 @@ void skips_what_cannot_be_added(const Layout& l, float bad, bool everywhere) {
                 for (int b = shards.layout().head(); b >= 0; b--) {
                     float* g = shards.grads_acquire(b);
                     g[0] += 0.01f;
-                    if (step == 0 && b == 1 && m == 1 && (everywhere || comm.rank() == 1))
-                        g[3] += bad;
+                    if (step == 0 && b == 1 && m == 1 && comm.rank() == 1) g[3] += bad;
                     shards.grads_release(b);
                 }
             shards.reduce();
@@ -343,13 +341,12 @@ void skips_what_cannot_be_added(const Layout& l, float bad, bool everywhere) {
     }));
 }
 
-// One rank's gradient element is no number, or no fixed point could hold it, or each rank's part is
-// in range but their sum would not be: no rank updates anything.
+// One rank's gradient element is no number, or no fixed point could hold it, or it exceeds its
+// share of the range, 2^18 / 24: no rank updates anything.
 TEST(layouts, what_one_rank_cannot_add_is_skipped_by_all) {
     for (int zero : {0, 1, 2, 3})
-        for (const float bad : {std::nanf(""), HUGE_VALF, 1e30f, 1e5f})
-            // 1e5 is below 2^18, eight times 1e5 is not.
-            skips_what_cannot_be_added({8, zero, 1024.}, bad, bad == 1e5f);
+        for (const float bad : {std::nanf(""), HUGE_VALF, 1e30f, 11000.f})
+            skips_what_cannot_be_added({8, zero, 1024.}, bad);
 }
 
 // The same where sums are floats, whatever they travel as.
@@ -359,6 +356,64 @@ TEST(layouts, what_is_not_finite_on_one_rank_is_skipped_by_all_in_fast_mode) {
             for (const float bad : {std::nanf(""), HUGE_VALF}) {
                 Layout l{3, zero, 1024.};
                 l.reduction = Reduction::Fast, l.wire = wire;
-                skips_what_cannot_be_added(l, bad, false);
+                skips_what_cannot_be_added(l, bad);
+            }
+}
+
+namespace {
+// The norms of steps whose gradients grow from step to step, all over, in the way of one, two or
+// all micro-batches, with changing signs: 0 where the step is skipped.
+struct Norms {
+    float of[3][30];
+};
+Norms norms_of_large_gradients(const Layout& l) {
+    auto* shared = static_cast<Norms*>(
+        ::mmap(nullptr, sizeof(Norms), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    EXPECT_TRUE(on_ranks(l.ranks, [&](Comm& comm) {
+        Memory<CpuStream> memory{CpuStream{}};
+        Shards<float, CpuStream> shards(param_layout(toy_config()), shards_config(l), comm, memory);
+        auto* loss = memory.get<FixedSum>("test", "loss", 1);
+        shards.state_from_host(0);
+        const std::vector<int> mine = micro_batches_of(comm.rank(), l);
+        for (int way = 0; way < 3; way++)
+            for (int k = 0; k < 30; k++) {
+                const float large = std::exp2(12.f + 0.25f * float(k));  // to 2^19.25
+                for (int m : mine)
+                    for (int b = shards.layout().head(); b >= 0; b--) {
+                        float* g = shards.grads_acquire(b);
+                        const bool adds = m >= 0 && (way == 2 || m == 5 || (way == 1 && m == 18));
+                        if (adds && b == 1) g[3] += way == 1 && m == 18 ? -large : large;
+                        shards.grads_release(b);
+                    }
+                shards.reduce();
+                shards.clip(1, loss);
+                shards.step({0, 0.9f, 0.95f, 1e-8f, 0.1f, 1});
+                shards.gather();
+                const float norm = shards.norm();
+                if (comm.rank() == 0) shared->of[way][k] = std::isnan(norm) ? 0.f : norm;
+            }
+    }));
+    const Norms norms = *shared;
+    ::munmap(shared, sizeof(Norms));
+    return norms;
+}
+}  // namespace
+
+// Whether a step is skipped is decided by the gradients of micro-batches, not by the sums that a
+// rank or an order happens to have on the way.
+TEST(layouts, how_large_a_gradient_may_be_does_not_depend_on_the_layout) {
+    const Norms one = norms_of_large_gradients({});
+    EXPECT_EQ(one.of[0][5], std::exp2(13.25f));  // below 2^18 / 24
+    EXPECT_EQ(one.of[0][6], 0);                  // above
+    EXPECT_EQ(one.of[1][5], 0);                  // two that cancel
+    EXPECT_EQ(one.of[2][5], 24 * std::exp2(13.25f));
+    EXPECT_EQ(one.of[2][6], 0);
+    for (int ranks : {2, 3, 8})
+        for (int zero : {0, 1, 2, 3})
+            for (bool dealt : {false, true}) {
+                Layout l{ranks, zero, 1024.};
+                l.dealt = dealt;
+                const Norms many = norms_of_large_gradients(l);
+                EXPECT_EQ(std::memcmp(&many, &one, sizeof one), 0) << l.text();
             }
 }

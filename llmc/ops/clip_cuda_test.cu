@@ -45,4 +45,7 @@ TEST(clip_cuda, skips_what_is_not_finite) {
     // What ranks add up as plain integers: limbs beyond their range.
     expect_as_cpu({3, (int64_t(1) << 52) + 5, (int64_t(1) << 53) + 7, 0}, good, 0, 1);
     expect_as_cpu({0, 3, (int64_t(5) << 50) + 7, 0}, good, 0, 1);
+    // Beyond the range together, though no rank alone was.
+    expect_as_cpu({int64_t(1) << 50, 0, 0, 0}, good, 0, 1);
+    expect_as_cpu({(int64_t(1) << 50) - 1, 3, 7, 0}, good, 0, 1);
 }

@@ -1,5 +1,5 @@
-// llmc/ops/fixed_sum_format.h: the limbs of reduce_sums.h, whose units are 2^20, 2^-30 and 2^-80; the
-// same code on CPU and GPU.
+// llmc/ops/fixed_sum_format.h: the limbs of reduce_sums.h, whose units are 2^20, 2^-30 and 2^-80;
+// the same code on CPU and GPU.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -40,9 +40,9 @@ HOST_DEVICE void limbs_add(FixedSum& sum, double x) {
 
 // The words of many ranks may have been added, so the limbs are not normal; the products are exact.
 HOST_DEVICE double limbs_value(FixedSum s) {
-    if (s.bad > 0) return nan("");
     s.mid += s.lo >> kLimbBits;
     s.hi += s.mid >> kLimbBits;
+    if (s.bad > 0 || s.hi >= kLimb || s.hi < -kLimb) return nan("");
     return double(s.hi) * 0x1p20 + double(s.mid & (kLimb - 1)) * 0x1p-30 +
            double(s.lo & (kLimb - 1)) * 0x1p-80;
 }

@@ -93,29 +93,29 @@ struct alignas(16) FixedPair {
     int64_t a, b;
 };
 
-// x * 2^44 is exact in double, then rounded once; returns whether x and the sum are in range.
-__device__ __forceinline__ bool fixed_accumulate(int64_t& acc, float x) {
-    const bool good = fabsf(x) < kGradLimit;  // false for NaN
+// x * 2^44 is exact in double, then rounded once; returns whether x is in range.
+__device__ __forceinline__ bool fixed_accumulate(int64_t& acc, float x, float limit) {
+    const bool good = fabsf(x) < limit;  // false for NaN
     acc += good ? __double2ll_rn(double(x) * kGradScale) : 0;
-    return good && acc < kGradFull && acc > -kGradFull;
+    return good;
 }
 
 __global__ void __launch_bounds__(kThreads, 4)
-    accumulate_fixed_kernel(int64_t* __restrict__ acc, float* __restrict__ x, int* bad, size_t n,
-                            bool aligned) {
+    accumulate_fixed_kernel(int64_t* __restrict__ acc, float* __restrict__ x, float limit, int* bad,
+                            size_t n, bool aligned) {
     const size_t i = (size_t(blockIdx.x) * kThreads + threadIdx.x) * 2;
     if (i >= n) return;
     bool good = true;
     if (aligned && i + 2 <= n) {
         FixedPair sum = *reinterpret_cast<FixedPair*>(acc + i);
         const float2 v = *reinterpret_cast<float2*>(x + i);
-        good = fixed_accumulate(sum.a, v.x);
-        good = fixed_accumulate(sum.b, v.y) && good;
+        good = fixed_accumulate(sum.a, v.x, limit);
+        good = fixed_accumulate(sum.b, v.y, limit) && good;
         *reinterpret_cast<FixedPair*>(acc + i) = sum;
         __stcs(reinterpret_cast<int2*>(x + i), int2{0, 0});
     } else {
         for (size_t k = i; k < i + 2 && k < n; k++) {
-            good = fixed_accumulate(acc[k], x[k]) && good;
+            good = fixed_accumulate(acc[k], x[k], limit) && good;
             x[k] = 0;
         }
     }
@@ -144,13 +144,6 @@ __global__ void __launch_bounds__(kThreads)
     x[i] = 0;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    fixed_check_kernel(const int64_t* __restrict__ acc, int64_t full, int* bad, size_t n) {
-    const size_t i = size_t(blockIdx.x) * kThreads + threadIdx.x;
-    if (i >= n) return;
-    if (acc[i] >= full || acc[i] <= -full) atomicExch(bad, 1);
-}
-
 bool pairs_aligned(const int64_t* acc, const float* x) {
     return all_aligned(16, acc) && all_aligned(8, x);
 }
@@ -172,21 +165,15 @@ void sum_of_elements(FixedSum* sum, const float* x, size_t n, CudaStream s) {
     launch(fixed_normalise_kernel, 1, 1, 0, s, sum);
 }
 
-void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CudaStream s) {
+void accumulate_fixed(int64_t* acc, float* x, float limit, int* bad, size_t n, CudaStream s) {
     if (n == 0) return;
-    launch(accumulate_fixed_kernel, blocks_for(n, kThreads * 2), kThreads, 0, s, acc, x, bad, n,
-           pairs_aligned(acc, x));
+    launch(accumulate_fixed_kernel, blocks_for(n, kThreads * 2), kThreads, 0, s, acc, x, limit, bad,
+           n, pairs_aligned(acc, x));
 }
 
 void accumulate_float(float* acc, float* x, size_t n, CudaStream s) {
     if (n == 0) return;
     launch(accumulate_float_kernel, blocks_for(n, kThreads), kThreads, 0, s, acc, x, n);
-}
-
-void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CudaStream s) {
-    if (n == 0) return;
-    launch(fixed_check_kernel, blocks_for(n, kThreads), kThreads, 0, s, acc, kGradFull / ranks, bad,
-           n);
 }
 
 void fixed_to_float(float* x, const int64_t* acc, size_t n, CudaStream s) {

@@ -10,11 +10,13 @@
 
 #include "llmc/core/backend.h"
 
-// Gradients: an addend and the sum are below kGradLimit in magnitude, the error is at most 2^-45
-// per addend.
+// Gradients: M addends, each below 2^18 / M in magnitude, add up to less than 2^62 units of 2^-44
+// in whatever order and on however many ranks. So what is too large is decided addend by addend, by
+// the number of addends of the whole step. The error is at most 2^-45 per addend.
 constexpr double kGradScale = 0x1p44;  // units in 1
-constexpr float kGradLimit = 0x1p18f;
-constexpr int64_t kGradFull = int64_t(1) << 62;  // the limit in units; two such addends fit 64 bits
+inline float grad_limit(int64_t addends) {
+    return 0x1p18f / float(addends);
+}
 // Elements that are squared and summed in floating point first; every slice of a tensor starts at a
 // multiple of it.
 constexpr int kSumChunk = 64;
@@ -24,13 +26,14 @@ constexpr int kSumChunk = 64;
 // plain int64 (up to 8192 ranks); fixed_sum_value takes them as they then are. |sum| < 2^70, the
 // error is at most 2^-81 per addend.
 // `bad` counts addends that were not finite, were not below 2^64 in magnitude, or took the sum out
-// of range.
+// of range. The range is that of the whole: sums of addends of one sign, as squares and losses are,
+// leave it on any number of ranks or on none.
 struct FixedSum {
     int64_t hi = 0, mid = 0, lo = 0, bad = 0;
 };
 void fixed_sum_add(FixedSum& sum, double x);
 void fixed_sum_add(FixedSum& sum, const FixedSum& other);
-double fixed_sum_value(const FixedSum& sum);  // NaN where bad > 0
+double fixed_sum_value(const FixedSum& sum);  // NaN where bad > 0 or |sum| >= 2^70
 
 // sum += sum_i x[i]^2, in chunks of kSumChunk counted from x; squares and chunk sums in double.
 void sum_of_squares(FixedSum* sum,   // (1)  +=
@@ -43,26 +46,19 @@ void sum_of_elements(FixedSum* sum, const float* x, size_t n, CpuStream s);
 void sum_of_elements(FixedSum* sum, const float* x, size_t n, CudaStream s);
 
 // acc += round(x * 2^44), ties to even, and x = 0, ready for the next micro-batch. A value that is
-// not finite or not below 2^18 in magnitude sets *bad to 1 instead.
+// not below the limit in magnitude, or not a number, sets *bad to 1 instead.
 void accumulate_fixed(int64_t* acc,  // (n)  +=
                       float* x,      // (n)  in: gradient, out: 0
+                      float limit,   // grad_limit(micro-batches of the step, over all ranks)
                       int* bad,      // (1)
                       size_t n, CpuStream s);
-void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CudaStream s);
+void accumulate_fixed(int64_t* acc, float* x, float limit, int* bad, size_t n, CudaStream s);
 
 // The same in fp32, for sums whose order does not matter to anybody: acc += x and x = 0.
 void accumulate_float(float* acc,  // (n)  +=
                       float* x,    // (n)  in: gradient, out: 0
                       size_t n, CpuStream s);
 void accumulate_float(float* acc, float* x, size_t n, CudaStream s);
-
-// Sets *bad to 1 where the sum of as many numbers like acc as there are ranks might leave 64 bits:
-// |acc| >= 2^62 / ranks. Before sums of ranks are added by a library, which would not notice.
-void fixed_check(const int64_t* acc,  // (n)
-                 int ranks,
-                 int* bad,  // (1)
-                 size_t n, CpuStream s);
-void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CudaStream s);
 
 // x = acc * 2^-44, rounded once to float.
 void fixed_to_float(float* x,            // (n)  =

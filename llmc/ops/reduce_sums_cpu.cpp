@@ -55,17 +55,14 @@ void sum_of_elements(FixedSum* sum, const float* x, size_t n, CpuStream) {
     for (size_t i = 0; i < n; i++) fixed_sum_add(*sum, double(x[i]));
 }
 
-void accumulate_fixed(int64_t* acc, float* x, int* bad, size_t n, CpuStream) {
+void accumulate_fixed(int64_t* acc, float* x, float limit, int* bad, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
     int found = 0;
 #pragma omp parallel for simd schedule(static) reduction(| : found)
     for (size_t i = 0; i < n; i++) {
-        const bool good = std::fabs(x[i]) < kGradLimit;  // false for NaN
-        const double scaled = good ? double(x[i]) * kGradScale : 0.;
-        const int64_t sum = acc[i] + int64_t(std::rint(scaled));
-        // Both addends are below kGradFull, so this is seen before anything wraps.
-        found |= !good || sum >= kGradFull || sum <= -kGradFull;
-        acc[i] = sum;
+        const bool good = std::fabs(x[i]) < limit;  // false for NaN
+        acc[i] += int64_t(std::rint(good ? double(x[i]) * kGradScale : 0.));
+        found |= !good;
         x[i] = 0.f;
     }
     if (found) *bad = 1;
@@ -75,15 +72,6 @@ void accumulate_float(float* acc, float* x, size_t n, CpuStream) {
     const PhaseTimer timer(Phase::Optimizer);
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < n; i++) acc[i] += x[i], x[i] = 0.f;
-}
-
-void fixed_check(const int64_t* acc, int ranks, int* bad, size_t n, CpuStream) {
-    const PhaseTimer timer(Phase::Optimizer);
-    const int64_t full = kGradFull / ranks;
-    int found = 0;
-#pragma omp parallel for simd schedule(static) reduction(| : found)
-    for (size_t i = 0; i < n; i++) found |= acc[i] >= full || acc[i] <= -full;
-    if (found) *bad = 1;
 }
 
 void fixed_to_float(float* x, const int64_t* acc, size_t n, CpuStream) {

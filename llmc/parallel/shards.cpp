@@ -40,6 +40,7 @@ Shards<Elem, Stream>::Shards(const ParamLayout& layout, const ShardsConfig& conf
                              Memory<Stream>& memory)
     : layout_(layout),
       config_(config),
+      limit_(grad_limit(config.micro_batches)),
       dp_(dp),
       stream_(memory.stream()),
       queue_(queue_for(stream_, config.overlap && dp.size() > 1 && !config.inference, dp)) {
@@ -222,13 +223,9 @@ void Shards<Elem, Stream>::grads_release(int block) {
     } else {
         if (fixed_point()) {
             float* grads = grad_places_[place(block)];
-            accumulate_fixed(sums_ + b.offset, grads, bad_, size_t(b.size), stream_);
+            accumulate_fixed(sums_ + b.offset, grads, limit_, bad_, size_t(b.size), stream_);
         }
-        if (many() && last) {
-            if (fixed_point())
-                fixed_check(sums_ + b.offset, dp_.size(), bad_, size_t(b.size), stream_);
-            send_complete_buckets(b.offset);
-        }
+        if (many() && last) send_complete_buckets(b.offset);
     }
     if (block == 0) micro_batch_++;
 }
@@ -281,7 +278,7 @@ void Shards<Elem, Stream>::send_block_bucket(const Bucket& bucket, float* grads)
     const auto take = [&](float* x, size_t first, size_t n) {
         const size_t to = size_t(bucket.local) + first;
         if (fixed_point())
-            accumulate_fixed(sums_ + to, x, bad_, n, queue_.stream());
+            accumulate_fixed(sums_ + to, x, limit_, bad_, n, queue_.stream());
         else
             accumulate_float(grads_ + to, x, n, queue_.stream());
     };

@@ -123,8 +123,8 @@ class Shards {
     void step(AdamW hyper);
     // Every rank gets the parameters that it will need.
     void gather();
-    // What the last clip() found: NaN when an element is not finite or out of the fixed-point
-    // range.
+    // What the last clip() found: NaN when an element is not finite, or a micro-batch's is out of
+    // the fixed-point range.
     float norm();
 
     // ---- the state as named pieces of host memory, for initialisation and checkpoints
@@ -195,6 +195,7 @@ class Shards {
 
     ParamLayout layout_;
     ShardsConfig config_;
+    float limit_;  // of a micro-batch's gradient in fixed point
     Comm& dp_;
     Stream stream_;
     Slicing slicing_;

@@ -190,7 +190,8 @@ void sum_rows(Report& r) {
     Memory x(n * 4), acc(n * 8), y(n * 2), sum(sizeof(FixedSum)), bad(4);
     r.row("sum_of_squares", "fp32", 4.0 * n, [&] { sum_of_squares(sum, x, n, kStream); });
     r.row("sum_of_elements", "fp32", 4.0 * n, [&] { sum_of_elements(sum, x, n, kStream); });
-    r.row("accumulate_fixed", "fp32", 24.0 * n, [&] { accumulate_fixed(acc, x, bad, n, kStream); });
+    r.row("accumulate_fixed", "fp32", 24.0 * n,
+          [&] { accumulate_fixed(acc, x, 1.f, bad, n, kStream); });
     r.row("fixed_to_float", "fp32", 12.0 * n, [&] { fixed_to_float(x, acc, n, kStream); });
     Memory most(4);
     for (const Wire wire : {Wire::Bf16, Wire::Fp16}) {
