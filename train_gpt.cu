@@ -22,10 +22,7 @@
 #include "llmc/train/trace.h"
 
 template <class Elem, class Stream>
-static Exit train(const Options& options, World& world) {
-    signals_install();
-    Watchdog watchdog(world, {options.start_limit, options.step_limit, options.save_limit});
-
+static Exit train(const Options& options, World& world, Watchdog& watchdog) {
     Trace trace(options.trace, *world.dp, watchdog);
 
     // Everything that can go wrong goes wrong here, before memory is taken.
@@ -56,7 +53,7 @@ static Exit train(const Options& options, World& world) {
                     log->validation(int(state.step), run_validate(run, gpt, shards, world));
                 watchdog.phase(RunPhase::Sample, state.step);
                 if (due(opt.sample_every, state.step))
-                    log->sample(int(state.step), samples.text(shards));
+                    log->sample(int(state.step), samples.text(shards, world));
                 state.boundary_done = true;
             }
             watchdog.phase(RunPhase::Save, state.step);
@@ -90,6 +87,7 @@ static Exit train(const Options& options, World& world) {
             check_skipped(state, opt, verdict);
         }
     } catch (...) {
+        watchdog.phase(RunPhase::Save, state.step);
         saver.leave(*log);  // a save may be under way
         throw;
     }
@@ -98,16 +96,21 @@ static Exit train(const Options& options, World& world) {
 int main(int argc, char** argv) {
     World world;
     return report_errors(world, [&] {
-        world = world_init(start_limit_asked(argc, argv));
+        // Before anything else: signals may come, and other ranks may not.
+        const OptionsGlance glance = options_glance(argc, argv);
+        if (glance.trains) signals_install();
+        world = world_init(glance.start_limit);
+        Watchdog watchdog(world, {.start = glance.start_limit});
+
         Options opt = options_parse(argc, argv);
+        check_started_alike(opt, world);
         if (opt.answered) return Exit::Done;
         device_setup(opt, world);
-        check_started_alike(opt, world);
-        const std::unique_ptr<Watchdog> watchdog = command_watchdog(opt, world);
+        watch_command(opt, world, watchdog);
         switch (opt.command) {
             case Command::Train:
                 return on_device(opt, [&]<class Elem, class Stream>() {
-                    return train<Elem, Stream>(opt, world);
+                    return train<Elem, Stream>(opt, world, watchdog);
                 });
             case Command::Plan:
                 return plan_run(opt, world);

@@ -3,15 +3,28 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
 std::string host_name() {
     char name[256] = "localhost";
     ::gethostname(name, sizeof name - 1);
     return name;
 }
 
-int cores_given() {
+CoreMask cores_mask() {
     cpu_set_t set;
-    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    CoreMask mask{};
+    static_assert(sizeof set == sizeof mask, "1024 cores");
+    if (::sched_getaffinity(0, sizeof set, &set) == 0) std::memcpy(&mask, &set, sizeof mask);
+    return mask;
+}
+
+int cores_given() {
+    int n = 0;
+    for (uint64_t word : cores_mask()) n += std::popcount(word);
+    return std::max(n, 1);
 }
 
 int cores_online() {

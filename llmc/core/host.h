@@ -1,12 +1,13 @@
 // llmc/core/host.h: the machine that this process runs on.
 #pragma once
+#include <array>
+#include <cstdint>
 #include <string>
 
 std::string host_name();
 
-int cores_given();   // that this process may run on; 1 if the system does not say
+// A bit for each core that this process may run on; all 0 if the system does not say.
+using CoreMask = std::array<uint64_t, 16>;
+CoreMask cores_mask();
+int cores_given();   // their number, at least 1
 int cores_online();  // of the machine
-// Has whoever started this process bound it to some of the cores?
-inline bool cores_bound() {
-    return cores_given() < cores_online();
-}

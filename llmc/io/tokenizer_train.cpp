@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "llmc/core/check.h"
+#include "llmc/parallel/liveness.h"
 
 void WordCounter::add(std::string_view text) {
     splitter_.split(text, [&](std::string_view piece) {
@@ -111,6 +112,7 @@ BpeModel bpe_train(const std::unordered_map<std::string, int64_t>& words, int vo
         model.merges.push_back({left, right, merged});
         bytes.push_back(bytes[size_t(left)] + bytes[size_t(right)]);
         trainer.merge(left, right, merged);
+        liveness_mark();
     }
     model.vocab.specials = {{kEndOfText, int(bytes.size())}};
     bytes.push_back(kEndOfText);

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <glob.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,9 +27,9 @@ static_assert(std::endian::native == std::endian::little, "token files are read 
 constexpr const char* kWriteHint = "train_gpt tokenize writes token files";
 
 // "magic 7", or where the file is text: "magic 1329865020 (the text '<!DO', a saved web page?)".
-static std::string magic_text(const unsigned char* header) {
-    int32_t magic;
-    std::memcpy(&magic, header, 4);
+static std::string magic_text(int32_t magic) {
+    unsigned char header[4];
+    std::memcpy(header, &magic, 4);
     if (!std::all_of(header, header + 4, [](unsigned char c) { return std::isprint(c); }))
         return str("magic ", magic);
     return str("magic ", magic, " (the text '", std::string(header, header + 4),
@@ -38,7 +37,7 @@ static std::string magic_text(const unsigned char* header) {
 }
 
 TokenShard TokenShard::open(const std::string& path) {
-    TokenShard s;  // closes and unmaps what it has when a check below throws
+    TokenShard s;
     s.path_ = path;
     s.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     CHECK(s.fd_ >= 0, Exit::Usage, "cannot open token file " + path, std::strerror(errno));
@@ -51,15 +50,11 @@ TokenShard TokenShard::open(const std::string& path) {
     CHECK(s.bytes_ >= kTokenHeaderBytes, Exit::Damaged, "not a token file: " + path,
           str("a size of ", counted(s.bytes_, "byte")), "a header of 1024 bytes, then the tokens",
           kWriteHint);
-    void* map = mmap(nullptr, size_t(s.bytes_), PROT_READ, MAP_SHARED, s.fd_, 0);
-    CHECK(map != MAP_FAILED, Exit::Resource, "cannot map token file " + path, std::strerror(errno));
-    s.map_ = static_cast<const unsigned char*>(map);
-
     int32_t head[3];
-    std::memcpy(head, s.map_, sizeof head);
+    read_exactly(s.fd_, head, sizeof head, 0, path);
     CHECK(head[0] == kTokenMagic16 || head[0] == kTokenMagic32, Exit::Damaged,
           "not a token file: " + path,
-          magic_text(s.map_) + str(" and a size of ", counted(s.bytes_, "byte")),
+          magic_text(head[0]) + str(" and a size of ", counted(s.bytes_, "byte")),
           str("magic ", kTokenMagic16, " (uint16) or ", kTokenMagic32, " (uint32)"), kWriteHint);
     s.dtype_ = head[0] == kTokenMagic16 ? Dtype::U16 : Dtype::U32;
     const int32_t version = s.dtype_ == Dtype::U16 ? kTokenVersion16 : kTokenVersion32;
@@ -70,8 +65,7 @@ TokenShard TokenShard::open(const std::string& path) {
     s.tokens_ = head[2];
     CHECK(s.tokens_ >= 0, Exit::Damaged, "damaged token file " + path,
           str("a count of ", counted(s.tokens_, "token"), " in its header"), "0 or more");
-    const int64_t ids_end = kTokenHeaderBytes + s.tokens_ * int64_t(dtype_bytes(s.dtype_));
-    const int64_t size = ids_end + (masked ? token_mask_bytes(s.tokens_) : 0);
+    const int64_t size = s.mask_begin() + (masked ? token_mask_bytes(s.tokens_) : 0);
     CHECK(s.bytes_ == size, Exit::Damaged, "damaged token file " + path,
           str("a size of ", counted(s.bytes_, "byte")),
           str(size, " bytes for the ",
@@ -79,28 +73,12 @@ TokenShard TokenShard::open(const std::string& path) {
               masked ? " and the mask" : "", " of its header"),
           "cut short, or still being written? fetch or tokenize it again");
     if (!masked) return s;
-    s.mask_ = s.map_ + ids_end;
-    CHECK(s.tokens_ % 8 == 0 || s.map_[size - 1] >> (s.tokens_ % 8) == 0, Exit::Damaged,
-          "damaged token file " + path, "a mask with bits behind its last token", "zeros there",
-          "tokenize it again");
+    s.masked_ = true;
+    unsigned char last = 0;
+    if (s.tokens_ % 8) read_exactly(s.fd_, &last, 1, size - 1, path);
+    CHECK(last >> (s.tokens_ % 8) == 0, Exit::Damaged, "damaged token file " + path,
+          "a mask with bits behind its last token", "zeros there", "tokenize it again");
     return s;
-}
-
-TokenShard::~TokenShard() {
-    if (map_) munmap(const_cast<unsigned char*>(map_), size_t(bytes_));
-}
-TokenShard::TokenShard(TokenShard&& other) noexcept {
-    *this = std::move(other);
-}
-TokenShard& TokenShard::operator=(TokenShard&& other) noexcept {
-    std::swap(path_, other.path_);
-    std::swap(fd_, other.fd_);
-    std::swap(map_, other.map_);
-    std::swap(mask_, other.mask_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(tokens_, other.tokens_);
-    std::swap(dtype_, other.dtype_);
-    return *this;
 }
 
 void TokenShard::refuse_id(int64_t token, uint32_t id, int64_t vocab_size) const {
@@ -120,25 +98,40 @@ static uint32_t largest(const Id* ids, int64_t n) {
 
 void TokenShard::read(int* ids, int64_t first, int64_t n, int64_t vocab_size) const {
     assert(first >= 0 && n >= 0 && first <= tokens_ - n);
-    const unsigned char* p = map_ + kTokenHeaderBytes + first * int64_t(dtype_bytes(dtype_));
+    const size_t width = dtype_bytes(dtype_);
+    const int64_t at = kTokenHeaderBytes + first * int64_t(width);
     if (dtype_ == Dtype::U16) {
-        const uint16_t* from = reinterpret_cast<const uint16_t*>(p);
-        std::copy(from, from + n, ids);
+        std::vector<uint16_t> from(static_cast<size_t>(n));
+        read_exactly(fd_, from.data(), from.size() * width, at, path_);
+        std::copy(from.begin(), from.end(), ids);
     } else {
-        std::memcpy(ids, p, size_t(n) * 4);
+        read_exactly(fd_, ids, size_t(n) * width, at, path_);
     }
-    // The mapping is live: another program may have written to the file since check_ids().
+    // Another program may have written to the file since check_ids().
     for (int64_t i = 0; i < n; i++)
         if (int64_t(uint32_t(ids[i])) >= vocab_size)
             refuse_id(first + i, uint32_t(ids[i]), vocab_size);
 }
 
+void TokenShard::read_mask(uint8_t* trained, int64_t first, int64_t n) const {
+    std::fill(trained, trained + n, uint8_t(1));
+    if (!masked_ || n == 0) return;
+    const int64_t begin = first / 8, end = (first + n + 7) / 8;
+    std::vector<uint8_t> bits(size_t(end - begin));
+    read_exactly(fd_, bits.data(), bits.size(), mask_begin() + begin, path_);
+    for (int64_t i = 0; i < n; i++)
+        trained[i] = bits[size_t((first + i) / 8 - begin)] >> ((first + i) % 8) & 1;
+}
+
 std::string TokenShard::fingerprint() const {
     constexpr int64_t pages = 64, page = 4096;
+    char bytes[page];
     Digest digest;
     for (int64_t i = 0; i < pages; i++) {
         const int64_t at = std::max<int64_t>(bytes_ - page, 0) * i / (pages - 1);
-        digest.update(map_ + at, size_t(std::min(page, bytes_ - at)));
+        const size_t n = size_t(std::min(page, bytes_ - at));
+        read_exactly(fd_, bytes, n, at, path_);
+        digest.update(bytes, n);
     }
     return digest.hex();
 }
@@ -146,8 +139,6 @@ std::string TokenShard::fingerprint() const {
 void TokenShard::check_ids(int64_t vocab_size) const {
     const int64_t width = int64_t(dtype_bytes(dtype_));
     if (dtype_ == Dtype::U16 && vocab_size > UINT16_MAX) return;
-    // pread, not the mapping: the scan then neither grows the resident size of the process by the
-    // whole file nor dies of a bus error when the file is cut short under it.
     std::vector<uint32_t> buffer(1 << 18);
     const int64_t capacity = int64_t(buffer.size()) * 4 / width;
     for (int64_t first = 0; first < tokens_; first += capacity) {
@@ -219,8 +210,11 @@ void TokenFiles::read_sample(int64_t sample, int seq_len, int* x, int* y) const 
     // y is x moved by one place, plus the one token that x does not have.
     std::copy(x + 1, x + seq_len, y);
     shard->read(y + seq_len - 1, first + seq_len, 1, vocab_size_);
-    for (int i = 0; shard->masked() && i < seq_len; i++)
-        if (!shard->trained(first + 1 + i)) y[i] = kIgnoreTarget;
+    if (!shard->masked()) return;
+    std::vector<uint8_t> trained(static_cast<size_t>(seq_len));
+    shard->read_mask(trained.data(), first + 1, seq_len);
+    for (int i = 0; i < seq_len; i++)
+        if (!trained[size_t(i)]) y[i] = kIgnoreTarget;
 }
 
 // ---- order

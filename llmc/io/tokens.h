@@ -24,26 +24,24 @@ inline int64_t token_mask_bytes(int64_t tokens) {
     return (tokens + 7) / 8;
 }
 
-// One memory-mapped shard. The mapping is read-only and shared, so it costs page cache, not memory.
+// One shard. Samples are read when they are needed, so memory does not grow with the data; and not
+// through a mapping, where a file that is cut short or a disk that fails would be a bus error.
 class TokenShard {
   public:
     // Checks header and size. Throws Error naming the file: Usage when there is no such file,
     // Damaged when its content is not a whole token file.
     static TokenShard open(const std::string& path);
-    ~TokenShard();
-    TokenShard(TokenShard&& other) noexcept;
-    TokenShard& operator=(TokenShard&& other) noexcept;
-
     const std::string& path() const { return path_; }
     int64_t tokens() const { return tokens_; }
-    bool masked() const { return mask_; }
-    bool trained(int64_t token) const { return !mask_ || mask_[token / 8] >> (token % 8) & 1; }
+    bool masked() const { return masked_; }
     // Samples are windows of seq_len + 1 tokens at stride seq_len: the last token of one window is
     // the first of the next, so every token but the shard's first is a target exactly once. The
     // last (tokens - 1) % seq_len tokens of a shard fill no window and are left out.
     int64_t samples(int seq_len) const { return tokens_ > 0 ? (tokens_ - 1) / seq_len : 0; }
     // ids (n) = the tokens from `first` on. Throws Damaged on an id >= vocab_size.
     void read(int* ids, int64_t first, int64_t n, int64_t vocab_size) const;
+    // trained (n) = for the tokens from `first` on, 1: trained on, or 0.
+    void read_mask(uint8_t* trained, int64_t first, int64_t n) const;
     // A digest of some pages all over the file: tells data sets apart, without reading all of them.
     std::string fingerprint() const;
     // Streams through the whole file, throws Damaged on the first id >= vocab_size.
@@ -51,13 +49,15 @@ class TokenShard {
 
   private:
     TokenShard() = default;
+    int64_t mask_begin() const {
+        return kTokenHeaderBytes + tokens_ * int64_t(dtype_bytes(dtype_));
+    }
     [[noreturn]] void refuse_id(int64_t token, uint32_t id, int64_t vocab_size) const;
 
     std::string path_;
     Fd fd_;
-    const unsigned char* map_ = nullptr;   // the whole file, header included
-    const unsigned char* mask_ = nullptr;  // in it; null: all tokens are trained on
     int64_t bytes_ = 0, tokens_ = 0;
+    bool masked_ = false;  // else all tokens are trained on
     Dtype dtype_ = Dtype::U16;
 };
 

@@ -1,7 +1,9 @@
 #include "llmc/parallel/comm_mpi.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "llmc/core/check.h"
@@ -185,6 +187,20 @@ std::string library_name() {
 struct MpiSession::Handles {
     MPI_Comm host = MPI_COMM_NULL;
     std::vector<MPI_Win> windows;
+    // The beat: of the first ranks of the hosts; the least of {age, has ended} of all.
+    MPI_Comm leaders = MPI_COMM_NULL;
+    MPI_Request beat = MPI_REQUEST_NULL;
+    double mine[2] = {0, 0}, least[2] = {0, 0};
+
+    void beat_start(double age, bool ended) {
+        mine[0] = age, mine[1] = ended;
+        MPI_CHECK(MPI_Iallreduce(mine, least, 2, MPI_DOUBLE, MPI_MIN, leaders, &beat));
+    }
+    bool beat_there() {
+        int there = 0;
+        MPI_CHECK(MPI_Test(&beat, &there, MPI_STATUS_IGNORE));
+        return there;
+    }
 };
 
 std::unique_ptr<MpiSession> MpiSession::start() {
@@ -212,11 +228,39 @@ std::unique_ptr<MpiSession> MpiSession::start() {
     int leader = s->rank;
     MPI_CHECK(MPI_Bcast(&leader, 1, MPI_INT, 0, s->handles_->host));
     s->first_host = leader == 0;
+    if (s->hosts > 1 && s->many_threads)
+        MPI_CHECK(MPI_Comm_split(MPI_COMM_WORLD, leads ? 0 : MPI_UNDEFINED, s->rank,
+                                 &s->handles_->leaders));
     return s;
 }
 
+double MpiSession::beat(double age) {
+    Handles& h = *handles_;
+    if (h.leaders == MPI_COMM_NULL) return -1;
+    const bool there = h.beat != MPI_REQUEST_NULL && h.beat_there();
+    const double least = there ? h.least[0] : -1;
+    if (h.beat == MPI_REQUEST_NULL) h.beat_start(age, false);
+    return least;
+}
+
+// An exchange that one host has begun must end on all, so they go on until all say that they have
+// ended. False if another host does not answer.
+bool MpiSession::beats_end() {
+    Handles& h = *handles_;
+    if (h.leaders == MPI_COMM_NULL) return true;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (;;) {
+        if (h.beat == MPI_REQUEST_NULL) h.beat_start(0, true);
+        while (!h.beat_there()) {
+            if (std::chrono::steady_clock::now() > end) return false;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        if (h.least[1] == 1) return MPI_Comm_free(&h.leaders) == MPI_SUCCESS;
+    }
+}
+
 MpiSession::~MpiSession() {
-    if (abandoned) return;
+    if (abandoned || !beats_end()) return;
     for (MPI_Win& window : handles_->windows) MPI_Win_free(&window);
     if (handles_->host != MPI_COMM_NULL) MPI_Comm_free(&handles_->host);  // null: start() failed
     MPI_Finalize();
@@ -233,8 +277,12 @@ void* MpiSession::shared_memory(size_t bytes) {
     int unit = 0;
     MPI_CHECK(MPI_Win_shared_query(window, 0, &size, &unit, &memory));
     if (local_rank == 0) std::memset(memory, 0, bytes);
-    MPI_CHECK(MPI_Barrier(handles_->host));
+    host_barrier();
     return memory;
+}
+
+void MpiSession::host_barrier() {
+    MPI_CHECK(MPI_Barrier(handles_->host));
 }
 
 std::unique_ptr<Comm> MpiSession::comm() {
@@ -263,6 +311,10 @@ void* MpiSession::shared_memory(size_t) {
 }
 std::unique_ptr<Comm> MpiSession::comm() {
     std::abort();
+}
+void MpiSession::host_barrier() {}
+double MpiSession::beat(double) {
+    return -1;
 }
 void MpiSession::abort(int code) {
     std::_Exit(code);

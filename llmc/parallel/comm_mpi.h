@@ -31,13 +31,19 @@ class MpiSession {
 
     // Zeroed memory of all ranks of this host, at an address of each one's own. Collective there.
     void* shared_memory(size_t bytes);
+    void host_barrier();
     // All ranks, by the library's collectives.
     std::unique_ptr<Comm> comm();
+    // Among the first ranks of several hosts, called again and again by one thread of each: the age
+    // of this host's progress in seconds goes out, and the least age of all hosts comes back, or -1
+    // as long as not all have answered. Always -1 where MPI may not be called by several threads.
+    double beat(double age);
     // Ends all ranks everywhere.
     [[noreturn]] void abort(int code);
 
   private:
     MpiSession() = default;
+    bool beats_end();
     struct Handles;
     std::unique_ptr<Handles> handles_;
 };

@@ -1,7 +1,6 @@
 #include "llmc/parallel/comm_nccl.h"
 
 #include <cuda_runtime_api.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "llmc/core/check.h"
+#include "llmc/core/host.h"
 #include "llmc/core/launch.cuh"
 #include "llmc/parallel/comm_shared.h"  // failure_of
 
@@ -42,7 +42,7 @@ static_assert(sizeof(GpuId) % sizeof(int32_t) == 0, "travels as int32");
 
 GpuId gpu_id() {
     GpuId id{};
-    gethostname(id.host, sizeof id.host - 1);
+    host_name().copy(id.host, sizeof id.host - 1);
     int device = 0;
     CUDA_CHECK(cudaGetDevice(&device));
     CUDA_CHECK(cudaDeviceGetPCIBusId(id.bus, int(sizeof id.bus), device));

@@ -33,22 +33,12 @@ size_t CommShared::bytes(int ranks) {
     return count_bytes(n) + 4 * n * kPiece + n * n * kMail;
 }
 
-static int cores_given() {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-static int cores_online() {
-    return int(sysconf(_SC_NPROCESSORS_ONLN));
-}
-
-CommShared::CommShared(void* memory, int rank, int ranks, const std::atomic<int32_t>* failure)
-    : rank_(rank), size_(ranks), failure_(failure) {
+CommShared::CommShared(void* memory, int rank, int ranks, const std::atomic<int32_t>* failure,
+                       bool core_each)
+    : rank_(rank), size_(ranks), spins_(core_each ? kSpins : 0), failure_(failure) {
     counts_ = static_cast<SharedCount*>(memory);
     data_ = static_cast<char*>(memory) + count_bytes(size_t(ranks));
     mail_ = data_ + 4 * size_t(ranks) * kPiece;
-    // A rank that is bound to cores of its own may look on; ranks that share cores must not.
-    const bool bound = cores_given() < cores_online();
-    spins_ = bound || ranks <= cores_online() ? kSpins : 0;
 }
 
 // ---- registered memory

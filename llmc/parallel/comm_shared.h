@@ -23,6 +23,7 @@
 #include <atomic>
 #include <vector>
 
+#include "llmc/core/host.h"
 #include "llmc/parallel/comm.h"
 
 // A count that others wait for.
@@ -38,11 +39,13 @@ struct alignas(64) RankStatus {
     std::atomic<int64_t> step;
     std::atomic<int64_t> seq;  // of its last collective
     std::atomic<double> beat;  // comm_clock of its watchdog: a stopped process has an old one
+    std::atomic<uint64_t> cores[std::tuple_size_v<CoreMask>];  // that it may run on
 };
 struct SharedStatus {
     // The first failure on this host: exit code, and the rank in the world; 0: none.
     std::atomic<int32_t> failure;
-    RankStatus ranks[1];  // one for every rank of the host
+    std::atomic<double> elsewhere;  // the last progress on another host, on this one's comm_clock
+    RankStatus ranks[1];            // one for every rank of the host
 
     static size_t bytes(int ranks) {
         return sizeof(SharedStatus) + size_t(ranks) * sizeof(RankStatus);
@@ -67,8 +70,10 @@ class CommShared final : public Comm {
 
     // The memory: zero, the same on all ranks, at any address.
     static size_t bytes(int ranks);
-    // `failure`: once it is not zero, whoever waits throws PeerFailed; may be null.
-    CommShared(void* memory, int rank, int ranks, const std::atomic<int32_t>* failure);
+    // `failure`: once it is not zero, whoever waits throws PeerFailed; may be null. Ranks that have
+    // a core each may look on while they wait; ranks that share cores must not.
+    CommShared(void* memory, int rank, int ranks, const std::atomic<int32_t>* failure,
+               bool core_each);
 
     int rank() const override { return rank_; }
     int size() const override { return size_; }

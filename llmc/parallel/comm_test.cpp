@@ -179,7 +179,7 @@ TEST(comm, who_waits_for_a_failed_rank_is_told) {
                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(memory, MAP_FAILED);
     auto* failure = static_cast<std::atomic<int32_t>*>(memory);
-    CommShared comm(static_cast<char*>(memory) + status, 0, 2, failure);
+    CommShared comm(static_cast<char*>(memory) + status, 0, 2, failure, true);
     failure->store(failure_word(3, 1));
     try {
         comm.barrier();

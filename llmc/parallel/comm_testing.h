@@ -43,7 +43,7 @@ inline bool on_ranks(int ranks, const std::function<void(Comm&)>& body) {
             const int before = failures_so_far();
             omp_set_num_threads(1);  // libgomp's pool does not survive a fork
             try {
-                CommShared comm(memory, r, ranks, nullptr);
+                CommShared comm(memory, r, ranks, nullptr, ranks <= cores_given());
                 body(comm);
             } catch (const std::exception& e) {
                 ADD_FAILURE() << "rank " << r << ": " << e.what();
@@ -78,8 +78,9 @@ inline void on_threads(int ranks, const std::function<void(Comm& comm, Comm& bac
         threads.emplace_back([&, r] {
             omp_set_num_threads(1);
             try {
-                CommShared comm(memory.get(), r, ranks, failure);
-                CommShared background(background_memory.get(), r, ranks, failure);
+                CommShared comm(memory.get(), r, ranks, failure, ranks <= cores_given());
+                CommShared background(background_memory.get(), r, ranks, failure,
+                                      ranks <= cores_given());
                 body(comm, background);
             } catch (const std::exception& e) {
                 ADD_FAILURE() << "rank " << r << ": " << e.what();

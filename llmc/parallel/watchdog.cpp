@@ -29,10 +29,11 @@ static std::string phase_text(RunPhase phase, int64_t step) {
     const std::string text = texts[int(phase)];
     return text.ends_with(' ') ? str(text, step) : text;
 }
-static const char* limit_option(RunPhase phase) {
+static int limit_of(RunPhase phase) {
     const bool files = phase == RunPhase::Save || phase == RunPhase::Files;
-    return phase == RunPhase::Start ? "--start-limit" : files ? "--save-limit" : "--step-limit";
+    return phase == RunPhase::Start ? 0 : files ? 2 : 1;
 }
+constexpr const char* kLimitOptions[] = {"--start-limit", "--step-limit", "--save-limit"};
 static std::string seconds_text(double s) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f s", s);
@@ -48,14 +49,25 @@ static int64_t progress_word(int64_t step, double at) {
 static int64_t shown_step(const RankStatus& rank) {
     return rank.step >> 32;
 }
-static double progress_of_others(const World& world) {
+static double progress_of_host(const World& world) {
     double latest = 0;
     for (int r = 0; world.status && r < world.local_size; r++)
         latest = std::max(latest, 0.1 * double(uint32_t(world.status->ranks[r].step.load())));
     return latest;
 }
 
-Watchdog::Watchdog(World& world, const WatchLimits& limits) : world_(world), limits_(limits) {
+// The first rank of each host asks for all of its host. A host that has stopped does not answer,
+// and then nobody's progress is news any more.
+static double progress_elsewhere(World& world, double now) {
+    if (!world.mpi || world.mpi->hosts == 1) return 0;
+    if (world.local_rank == 0)
+        if (const double age = world.mpi->beat(now - progress_of_host(world)); age >= 0)
+            world.status->elsewhere = now - age;
+    return world.status->elsewhere;
+}
+
+Watchdog::Watchdog(World& world, const WatchLimits& of) : world_(world) {
+    limits(of);
     liveness_mark();
     // Signals are for the threads that wait for them.
     sigset_t all, before;
@@ -68,6 +80,10 @@ Watchdog::Watchdog(World& world, const WatchLimits& limits) : world_(world), lim
 Watchdog::~Watchdog() {
     ending_ = true;
     thread_.join();
+}
+
+void Watchdog::limits(const WatchLimits& limits) {
+    limits_[0] = limits.start, limits_[1] = limits.step, limits_[2] = limits.save;
 }
 
 void Watchdog::phase(RunPhase phase, int64_t step) {
@@ -112,8 +128,9 @@ void Watchdog::run() {
         look_for_the_dead();
         FOR_CUDA(look_at_gpus();)
         follow_failed_rank(now);
-        const double idle = now - std::max(latest, progress_of_others(world_));
-        if (idle > limits_.of(phase_) && !ending_) report_hang(idle);
+        const double idle =
+            now - std::max({latest, progress_of_host(world_), progress_elsewhere(world_, now)});
+        if (idle > limits_[limit_of(phase_)] && !ending_) report_hang(idle);
     }
 }
 
@@ -133,21 +150,17 @@ static bool is_alive(int pid) {
 }
 
 // A killed rank's process vanishes without a word. Those who wait for it are told as if it had
-// failed. In containers that hide each other's processes it is left to mpirun.
+// failed. Each rank looks after the next one. In containers that hide each other's processes it is
+// left to mpirun.
 void Watchdog::look_for_the_dead() {
     if (!world_.status || world_.status->failure) return;
-    seen_.resize(size_t(world_.local_size), false);
-    for (int r = 0; r < world_.local_size; r++) {
-        const int pid = world_.status->ranks[r].pid;
-        if (is_alive(pid)) {
-            seen_[size_t(r)] = true;
-        } else if (seen_[size_t(r)]) {
-            if (failure_tell(*world_.status, int(Exit::Hang), world_.rank))
-                std::fprintf(stderr, "%serror: the process of local rank %d (%d) is gone %s\n",
-                             world_prefix(world_).c_str(), r, pid,
-                             phase_text(phase_, step_).c_str());
-        }
-    }
+    const int r = (world_.local_rank + 1) % world_.local_size;
+    const int pid = world_.status->ranks[r].pid;
+    if (is_alive(pid))
+        seen_ = true;
+    else if (seen_ && failure_tell(*world_.status, int(Exit::Hang), world_.rank))
+        std::fprintf(stderr, "%serror: the process of local rank %d (%d) is gone %s\n",
+                     world_prefix(world_).c_str(), r, pid, phase_text(phase_, step_).c_str());
 }
 
 // What NCCL notices is a failure like any other. Once a rank has failed nobody waits for it on a
@@ -172,7 +185,9 @@ void Watchdog::follow_failed_rank(double now) {
     say_last_words();
     world_.status->ranks[world_.local_rank].done = 1;
     std::fflush(nullptr);
-    std::_Exit(failure_of(failed).code);
+    const int code = failure_of(failed).code;
+    if (world_.local_size < world_.size) world_.mpi->abort(code);  // the other hosts know nothing
+    std::_Exit(code);
 }
 
 // Who has communicated least, and whose heart has stopped; ends the clause before it.
@@ -192,7 +207,12 @@ static std::string who_is_behind(const World& world) {
                 phase_text(RunPhase(rank.phase.load()), shown_step(rank)), " at collective #",
                 rank.seq, silent < 2 ? "" : str(", no sign of life for ", seconds_text(silent)));
     }
-    return str("; ", text.empty() ? "all ranks of this host are equally far" : text, "; ");
+    const bool hosts = world.local_size < world.size;
+    return str("; ",
+               !text.empty() ? text
+               : hosts       ? "all ranks of this host are equally far: another host is behind"
+                             : "all ranks are equally far",
+               "; ");
 }
 
 void Watchdog::report_hang(double idle) {
@@ -209,8 +229,8 @@ void Watchdog::report_hang(double idle) {
                  "%s%shint: if that is how slow it is, a larger %s\n",
                  world_prefix(world_).c_str(), seconds_text(idle).c_str(),
                  phase_text(phase, step_).c_str(), comm_text(comm_last()).c_str(), of_save.c_str(),
-                 seconds_text(limits_.of(phase)).c_str(), who_is_behind(world_).c_str(),
-                 limit_option(phase));
+                 seconds_text(limits_[limit_of(phase)]).c_str(), who_is_behind(world_).c_str(),
+                 kLimitOptions[limit_of(phase)]);
     std::fflush(nullptr);
     say_last_words();
     if (world_.status) {

@@ -9,8 +9,9 @@
 // counted.
 //
 // The same thread sees that another process of this host has died, which nobody could tell, ends a
-// rank that computes on while another has failed, and keeps the rank's line
-// in SharedStatus up to date, heartbeat included: that of a stopped process stands still.
+// rank that computes on while another has failed, and keeps the rank's line in SharedStatus up to
+// date, heartbeat included: that of a stopped process stands still. The first ranks of several
+// hosts tell each other when their hosts last progressed (MpiSession::beat).
 #pragma once
 #include <atomic>
 #include <functional>
@@ -25,10 +26,6 @@ enum class RunPhase { Start, Step, Evaluate, Sample, Save, Compute, Files };
 
 struct WatchLimits {  // seconds without progress
     double start = 600, step = 300, save = 1800;
-    double of(RunPhase phase) const {
-        const bool files = phase == RunPhase::Save || phase == RunPhase::Files;
-        return phase == RunPhase::Start ? start : files ? save : step;
-    }
 };
 
 class Watchdog {
@@ -37,6 +34,7 @@ class Watchdog {
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
+    void limits(const WatchLimits& limits);
     void phase(RunPhase phase, int64_t step = 0);
     // What is done before the watchdog ends this process, as long as it takes under 1.5 s. It must
     // hold all that it needs.
@@ -52,13 +50,13 @@ class Watchdog {
     void say_last_words();
 
     World& world_;
-    WatchLimits limits_;
+    std::atomic<double> limits_[3];  // of the start, a step, files
     std::atomic<RunPhase> phase_{RunPhase::Start};
     std::atomic<int64_t> step_{0};
     double failed_since_ = 0;
     std::mutex mutex_;
     std::function<void()> last_words_;
-    std::vector<bool> seen_;  // this process can see that of the local rank
+    bool seen_ = false;  // this process has seen that of its neighbour
     std::atomic<bool> ending_{false};
     std::thread thread_;  // last: it uses the others
 };

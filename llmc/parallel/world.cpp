@@ -1,11 +1,11 @@
 #include "llmc/parallel/world.h"
 
 #include <omp.h>
-#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "llmc/core/check.h"
+#include "llmc/core/host.h"
 #include "llmc/core/round.h"
 #include "llmc/parallel/comm_nccl.h"
 
@@ -30,13 +31,19 @@ static bool wait_until(There there, std::chrono::milliseconds patience = kPatien
     return true;
 }
 
-// Ranks that share cores get an equal number of threads each.
-static void share_cores(const World& world) {
-    if (world.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return;
-    const bool bound = CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
-    if (!bound) omp_set_num_threads(std::max(1, CPU_COUNT(&set) / world.local_size));
+// How many cores this rank has: those it may run on, each divided by the ranks that may run there.
+// Launchers bind ranks to cores of their own, to a socket that several share, or not at all.
+double cores_of_rank(const SharedStatus& status, int rank, int ranks) {
+    double cores = 0;
+    for (size_t word = 0; word < std::tuple_size_v<CoreMask>; word++)
+        for (uint64_t bit = 1; bit; bit <<= 1) {
+            const auto has = [&](int r) { return (status.ranks[r].cores[word] & bit) != 0; };
+            if (!has(rank)) continue;
+            int sharing = 0;
+            for (int r = 0; r < ranks; r++) sharing += has(r);
+            cores += 1.0 / sharing;
+        }
+    return cores;
 }
 
 // The memory that the ranks of a host share: their status, and two communicators.
@@ -47,10 +54,18 @@ static void share_memory(World& world) {
     const bool one_host = n == world.size;
     char* memory = static_cast<char*>(world.mpi->shared_memory(status + (one_host ? 2 * comm : 0)));
     world.status = reinterpret_cast<SharedStatus*>(memory);
-    world.status->ranks[world.local_rank].pid = int(::getpid());
+    RankStatus& mine = world.status->ranks[world.local_rank];
+    mine.pid = int(::getpid());
+    const CoreMask mask = cores_mask();
+    std::copy(mask.begin(), mask.end(), mine.cores);
+    world.mpi->host_barrier();
+    world.cores = cores_of_rank(*world.status, world.local_rank, n);
+    if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, int(world.cores + 1e-6)));
+
     if (one_host) {
         const auto make = [&](char* at) {
-            return std::make_unique<CommShared>(at, world.rank, n, &world.status->failure);
+            return std::make_unique<CommShared>(at, world.rank, n, &world.status->failure,
+                                                world.cores > 1 - 1e-6);
         };
         world.dp = make(memory + status);
         world.background = make(memory + status + comm);
@@ -100,9 +115,7 @@ class StartGuard {
 
 World world_init(double limit) {
     World world;
-    char host[256] = "localhost";
-    gethostname(host, sizeof host - 1);
-    world.host = host;
+    world.host = host_name();
 
     sigset_t signals, before;
     sigemptyset(&signals);
@@ -122,7 +135,6 @@ World world_init(double limit) {
     if (world.rank > 0 && !std::freopen("/dev/null", "w", stdout)) std::fclose(stdout);
     if (world.size > 1) {
         share_memory(world);
-        share_cores(world);
     } else {
         world.dp = comm_self();
         world.background = comm_self();
@@ -150,6 +162,19 @@ std::string world_prefix(const World& world) {
     return str("[rank ", world.rank, "/", world.size, " ", world.host, "] ");
 }
 
+// Open MPI binds two ranks to one core each, and leaves the others to nobody.
+static std::string cores_left_out(const World& world) {
+    int used = 0;
+    for (size_t word = 0; word < std::tuple_size_v<CoreMask>; word++) {
+        uint64_t all = 0;
+        for (int r = 0; r < world.local_size; r++) all |= world.status->ranks[r].cores[word];
+        used += std::popcount(all);
+    }
+    if (used >= cores_online()) return "";
+    return str("; bound to ", used, " of ", cores_online(),
+               " cores: if that was not meant, mpirun --bind-to none");
+}
+
 std::string world_text(const World& world) {
     std::string gpus;
     FOR_CUDA(if (world.gpus) gpus = ", " + nccl_text();)
@@ -160,7 +185,7 @@ std::string world_text(const World& world) {
         world.size,
         one_host ? str(" on ", world.host, ", through shared memory")
                  : str(" on ", world.mpi->hosts, " hosts, ", world.local_size, " on ", world.host),
-        ", ", world.mpi->library, gpus);
+        ", ", world.mpi->library, gpus, cores_left_out(world));
 }
 
 // A digest of a message that is not 0.

@@ -14,6 +14,7 @@
 struct World {
     int rank = 0, size = 1;              // of all
     int local_rank = 0, local_size = 1;  // on this host; a rank's GPU is that of its local rank
+    double cores = 0;  // of this rank; those that several ranks may run on are divided among them
     std::string host = "localhost";
     std::unique_ptr<MpiSession> mpi;   // null: one process
     std::unique_ptr<Comm> dp, tp, pp;  // the axes
@@ -29,8 +30,8 @@ struct World {
 };
 
 // Collective over all processes that the launcher has started. Threads that MPI starts leave
-// SIGTERM, SIGINT and SIGUSR1 to the main thread. Divides the cores among the ranks of a host,
-// unless the launcher has bound each to its own or OMP_NUM_THREADS says otherwise. MPI waits for
+// SIGTERM, SIGINT and SIGUSR1 to the main thread. Divides the cores among the ranks of a host, as
+// far as the launcher lets them share cores, unless OMP_NUM_THREADS says otherwise. MPI waits for
 // processes that ended before they came to it; after `limit` seconds this process says so and ends
 // with code 6.
 World world_init(double limit);
@@ -42,6 +43,8 @@ Comm& world_dp(World& world, CudaStream s);
 
 // "[rank 3/8 host] ", what every message on stderr starts with.
 std::string world_prefix(const World& world);
+
+double cores_of_rank(const SharedStatus& status, int rank, int ranks);
 
 // For the table of what will run: ranks, hosts, library, and how ranks of a host talk.
 std::string world_text(const World& world);

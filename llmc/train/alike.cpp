@@ -42,8 +42,9 @@ void check_started_alike(const Options& opt, World& world) {
     if (world.size == 1) return;
     std::string program = version_text();
     std::replace(program.begin(), program.end(), '\n', ' ');
-    std::string mine = str("program = ", program, ", digest ", file_digest("/proc/self/exe"),
-                           "\ncommand = ", command_name(opt.command));
+    std::string mine =
+        str("program = ", program, ", digest ", file_digest("/proc/self/exe"),
+            "\ncommand = ", command_name(opt.command), opt.answered ? ", --help or --version" : "");
     for (const OptionRow& row : option_table())
         if (row.belongs_to(opt.command) && row.name != "threads")
             mine += str("\n", row.positional() ? "" : "--", row.name, " = ", row.get(opt));

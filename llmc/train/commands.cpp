@@ -56,17 +56,25 @@ int report_errors(World& world, const std::function<Exit()>& command) {
     return world_fail(world, int(code), message);
 }
 
-std::unique_ptr<Watchdog> command_watchdog(const Options& opt, World& world) {
-    const auto is = [&](std::initializer_list<Command> some) {
-        return std::find(some.begin(), some.end(), opt.command) != some.end();
-    };
-    const bool files = is({Command::Import, Command::Export, Command::Verify});
-    const bool computes = is({Command::Eval, Command::Generate, Command::SelftestComm});
-    if (world.size == 1 || !(files || computes)) return nullptr;
-    auto watchdog = std::make_unique<Watchdog>(
-        world, WatchLimits{opt.start_limit, opt.step_limit, opt.save_limit});
-    watchdog->phase(files ? RunPhase::Files : RunPhase::Compute);
-    return watchdog;
+void watch_command(const Options& opt, const World& world, Watchdog& watchdog) {
+    const bool train = opt.command == Command::Train;
+    constexpr double never = 1e18;
+    if (train || world.size > 1)
+        watchdog.limits({opt.start_limit, opt.step_limit, opt.save_limit});
+    else
+        watchdog.limits({never, never, never});
+    switch (opt.command) {
+        case Command::Train:
+            break;
+        case Command::Import:
+        case Command::Export:
+        case Command::Verify:
+        case Command::Tokenize:
+        case Command::TrainBpe:
+            return watchdog.phase(RunPhase::Files);
+        default:
+            watchdog.phase(RunPhase::Compute);
+    }
 }
 
 Exit plan_run(const Options& options, World& world) {

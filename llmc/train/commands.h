@@ -1,7 +1,6 @@
 // llmc/train/commands.h: the commands besides `train`, and what all of them share.
 #pragma once
 #include <functional>
-#include <memory>
 
 #include "llmc/core/check.h"
 #include "llmc/parallel/watchdog.h"
@@ -12,8 +11,9 @@
 // code it carries, on all ranks. Memory that runs out is Exit::Resource.
 int report_errors(World& world, const std::function<Exit()>& command);
 
-// For a command over several ranks, but those that rank 0 does alone and `train`, which has phases.
-std::unique_ptr<Watchdog> command_watchdog(const Options& opt, World& world);
+// How long the command may be without a sign of life, and what it is called in a report. Alone, any
+// but `train` may take its time: whoever started it sees that nothing happens.
+void watch_command(const Options& opt, const World& world, Watchdog& watchdog);
 
 Exit plan_run(const Options& opt, World& world);           // tables on stdout
 Exit tokenize_command(const Options& opt, World& world);   // text to token shards

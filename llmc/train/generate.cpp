@@ -11,7 +11,7 @@
 template <class Elem, class Stream>
 void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int V,
               const std::vector<int>& prompt, int n, const Tokenizer& tokenizer,
-              const Sampling& how, const std::function<void(int)>& emit) {
+              const Sampling& how, Comm& ranks, const std::function<void(int)>& emit) {
     decoder.reset();
     V = std::min(V, tokenizer.vocab_size());  // a model may have room for more than there are
     std::vector<int> text = prompt;
@@ -23,16 +23,18 @@ void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int 
         }
         const float* logits = decoder.feed(shards, text.data() + fed, int(text.size() - fed));
         fed = text.size();
-        const int token = sample_token(logits, V, how, uint64_t(i));
+        // Ranks that round differently must not part here: in ZeRO-3 each token is a collective.
+        int token = sample_token(logits, V, how, uint64_t(i));
+        ranks.broadcast(&token, 1, 0, "token");
         if (tokenizer.ends_text(token)) return;
         text.push_back(token);
         emit(token);
     }
 }
 
-#define GENERATE_FOR(Elem, Stream)                                                          \
-    template void generate(Decoder<Elem, Stream>&, Shards<Elem, Stream>&, int,              \
-                           const std::vector<int>&, int, const Tokenizer&, const Sampling&, \
+#define GENERATE_FOR(Elem, Stream)                                                                 \
+    template void generate(Decoder<Elem, Stream>&, Shards<Elem, Stream>&, int,                     \
+                           const std::vector<int>&, int, const Tokenizer&, const Sampling&, Comm&, \
                            const std::function<void(int)>&);
 GENERATE_FOR(float, CpuStream)
 FOR_CUDA(GENERATE_FOR(float, CudaStream) GENERATE_FOR(bf16, CudaStream))
@@ -82,7 +84,7 @@ static Exit generate_with(const Options& opt, World& world) {
     out.add(opt.prompt);
     bool begins = opt.prompt.empty() && tokenizer->space_before_text();
     generate(decoder, *model.shards, model.cfg.V, prompt, opt.tokens, *tokenizer,
-             {opt.temperature, opt.top_k, opt.top_p, opt.seed}, [&](int token) {
+             {opt.temperature, opt.top_k, opt.top_p, opt.seed}, *world.dp, [&](int token) {
                  const std::string& bytes = tokenizer->token_bytes(token);
                  out.add(begins && bytes.starts_with(' ') ? bytes.substr(1) : bytes);
                  begins = false;

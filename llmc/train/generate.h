@@ -15,7 +15,7 @@
 template <class Elem, class Stream>
 void generate(Decoder<Elem, Stream>& decoder, Shards<Elem, Stream>& shards, int V,
               const std::vector<int>& prompt, int n, const Tokenizer& tokenizer,
-              const Sampling& how, const std::function<void(int)>& emit);
+              const Sampling& how, Comm& ranks, const std::function<void(int)>& emit);
 
 // The prompt's tokens after what begins a document in training, if the tokenizer has that. Usage
 // for an empty prompt that nothing begins.

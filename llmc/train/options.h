@@ -127,9 +127,12 @@ constexpr int kSeqLen = 1024, kWarmupSteps = 700;
 // and nothing else is looked at.
 Options options_parse(int argc, const char* const* argv);
 
-// What follows --start-limit, or its default: ranks need it to meet, and only then can one of them
-// say what is wrong with the options.
-double start_limit_asked(int argc, const char* const* argv);
+// What must be known before ranks have met and one of them can say what is wrong with the options.
+struct OptionsGlance {
+    bool trains = false;     // the command is train: signals are for a save
+    double start_limit = 0;  // what follows --start-limit, or its default
+};
+OptionsGlance options_glance(int argc, const char* const* argv);
 
 // Fills in what depends on the model and on the number of data-parallel ranks:
 //   batch_tokens = micro_batches * micro_batch * seq_len,  grad_accum = ceil(micro_batches / ranks)

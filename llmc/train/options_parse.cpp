@@ -223,13 +223,16 @@ Options options_parse(int argc, const char* const* argv) {
     return opt;
 }
 
-double start_limit_asked(int argc, const char* const* argv) {
+OptionsGlance options_glance(int argc, const char* const* argv) {
     const std::string name = "--start-limit";
-    double seconds = 0;
+    OptionsGlance glance;
+    glance.trains = argc < 2 || *argv[1] == '-' || *argv[1] == 0 || argv[1] == std::string("train");
     for (int i = 1; i < argc; i++) {
         const std::string word = argv[i];
-        if (word == name && i + 1 < argc) seconds = std::atof(argv[i + 1]);
-        if (word.starts_with(name + "=")) seconds = std::atof(word.c_str() + name.size() + 1);
+        if (word == name && i + 1 < argc) glance.start_limit = std::atof(argv[i + 1]);
+        if (word.starts_with(name + "="))
+            glance.start_limit = std::atof(word.c_str() + name.size() + 1);
     }
-    return seconds > 0 ? seconds : Options().start_limit;
+    if (!(glance.start_limit > 0)) glance.start_limit = Options().start_limit;
+    return glance;
 }

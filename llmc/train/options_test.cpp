@@ -315,16 +315,20 @@ TEST(options, help_names_every_option_of_the_command_once) {
         EXPECT_TRUE(has(version_text(), fact)) << fact;
 }
 
-TEST(options, start_limit_before_options_are_checked) {
-    const auto asked = [](std::vector<const char*> args) {
-        return start_limit_asked(int(args.size()), args.data());
+TEST(options, a_glance_before_they_are_checked) {
+    const auto glance = [](std::vector<const char*> args) {
+        return options_glance(int(args.size()), args.data());
     };
-    EXPECT_EQ(asked({"train_gpt"}), Options().start_limit);
-    EXPECT_EQ(asked({"train_gpt", "--no-such", "--start-limit", "3.5"}), 3.5);
-    EXPECT_EQ(asked({"train_gpt", "--start-limit=2", "--lr"}), 2);
+    EXPECT_EQ(glance({"train_gpt"}).start_limit, Options().start_limit);
+    EXPECT_EQ(glance({"train_gpt", "--no-such", "--start-limit", "3.5"}).start_limit, 3.5);
+    EXPECT_EQ(glance({"train_gpt", "--start-limit=2", "--lr"}).start_limit, 2);
     for (const char* bad : {"0", "-1", "soon", "nan"})
-        EXPECT_EQ(asked({"train_gpt", "--start-limit", bad}), Options().start_limit) << bad;
-    EXPECT_EQ(asked({"train_gpt", "--start-limit"}), Options().start_limit);
+        EXPECT_EQ(glance({"train_gpt", "--start-limit", bad}).start_limit, Options().start_limit);
+    EXPECT_EQ(glance({"train_gpt", "--start-limit"}).start_limit, Options().start_limit);
+    EXPECT_TRUE(glance({"train_gpt"}).trains);
+    EXPECT_TRUE(glance({"train_gpt", "--data", "x"}).trains);
+    EXPECT_TRUE(glance({"train_gpt", "train"}).trains);
+    EXPECT_FALSE(glance({"train_gpt", "generate", "--tokens", "3"}).trains);
 }
 
 TEST(options, derived_batch) {

@@ -12,6 +12,7 @@
 
 #include "llmc/core/check.h"
 #include "llmc/parallel/comm_mpi.h"
+#include "llmc/parallel/liveness.h"
 
 namespace {
 
@@ -45,6 +46,7 @@ Progress::~Progress() {
 }
 
 void Progress::update(int64_t done, const std::string& note) {
+    liveness_mark();
     if (!is_live_terminal(STDERR_FILENO)) return;
     const auto now = Clock::now();
     if (first_ < 0) first_ = done, start_ = now;  // a resumed run starts in the middle

@@ -214,7 +214,9 @@ int64_t run_micro_batches(Run& run, const RunState& state, Gpt<Elem, Stream>& gp
     const Batch batch = batch_read(run.train, run.opt.seed, state.samples, run.opt.micro_batches, B,
                                    T, world.rank, world.size);
     int64_t valid = batch.valid;
+    const double begin = comm_clock();
     world.dp->all_reduce(&valid, 1, ReduceOp::Sum, "valid targets");
+    run.agreed = comm_clock() - begin;
     const float scale = valid ? 1.f / float(valid) : 0.f;
 
     gpt_loss_reset(gpt);
@@ -288,7 +290,7 @@ void run_report(const Run& run, const RunState& state, const Verdict& verdict, f
     report.step_tokens = run.opt.batch_tokens;
     if (run.opt.ranks > 1) {
         report.comm_hidden_ms = 1e3 * comm.hidden();
-        report.comm_exposed_ms = 1e3 * comm.exposed;
+        report.comm_exposed_ms = 1e3 * (comm.exposed + run.agreed);
     }
     report.tokens = state.samples * run.opt.seq_len;
     log.step(report);
@@ -317,10 +319,10 @@ Samples<Elem, Stream>::Samples(Run& run, Memory<Stream>& memory) : run_(run) {
 }
 
 template <class Elem, class Stream>
-std::string Samples<Elem, Stream>::text(Shards<Elem, Stream>& shards) {
+std::string Samples<Elem, Stream>::text(Shards<Elem, Stream>& shards, World& world) {
     std::string text = run_.opt.prompt;
     generate(*decoder_, shards, run_.cfg.V, prompt_tokens(*run_.tokenizer, run_.opt.prompt),
-             run_.opt.sample_tokens, *run_.tokenizer, {1, 0, 1, run_.opt.seed},
+             run_.opt.sample_tokens, *run_.tokenizer, {1, 0, 1, run_.opt.seed}, *world.dp,
              [&](int token) { text += run_.tokenizer->token_bytes(token); });
     shards.reduce();  // no gradients: waits for layers that were fetched ahead
     return text;

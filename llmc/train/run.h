@@ -32,6 +32,7 @@ struct Run {
     std::optional<ModelFile> file;        // ... or another program's (--model FOLDER or FILE)
     int64_t saved_step = -1;              // the newest step that is on disk (saver.h)
     Saves saves;
+    double agreed = 0;  // seconds in which the last step waited for the number of its targets
 };
 
 // The model that the options name: a checkpoint's or a model file's, or a preset or config with
@@ -93,7 +94,7 @@ template <class Elem, class Stream>
 class Samples {
   public:
     Samples(Run& run, Memory<Stream>& memory);
-    std::string text(Shards<Elem, Stream>& shards);
+    std::string text(Shards<Elem, Stream>& shards, World& world);
 
   private:
     Run& run_;

@@ -104,6 +104,15 @@ grep -q "no progress for .* in step .*last collective #.*under way" "$work/err" 
 expect "a rank that never comes ends the others with 6" 6 "came to MPI_Init" "within 2.0 s" -- \
     launch 3 bash -c '[ $OMPI_COMM_WORLD_RANK = 1 ] || exec "$@"' _ "$train_gpt" "${long[@]}" --out "$work/never" --start-limit 2
 
+# Ranks that are not there yet when the others wait: one asks for help and leaves, one reads a pipe that
+# nobody writes to, as on a file system that does not answer.
+expect "a rank that only asks for help" 2 "--help or --version" "rank 1 was started with something else" -- \
+    launch 2 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$1" --help; fi; exec "$@"' _ "$train_gpt" "${long[@]}" --out "$work/never"
+mkfifo "$work/pipe"
+expect "a rank that hangs before it knows its options" 6 "no progress for" "at the start" -- \
+    launch 2 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$@" --config "$0"; fi; exec "$@"' "$work/pipe" "$train_gpt" "${long[@]}" --out "$work/never" --start-limit 2
+[ ! -e "$work/never" ] && ok "nothing was written by what did not start" || not_ok "nothing was written by what did not start"
+
 # ---- no alarm where nothing hangs
 # Steps that take longer than the limit: 24,000 micro-batches each.
 expect "no alarm in a slow step" 0 "step 2/2" "!no progress" -- \
@@ -116,6 +125,35 @@ kill -STOP "${rank[@]}"; sleep 4.5; kill -CONT "${rank[@]}"; sleep 1
 kill -TERM "${rank[0]}"
 wait_gone
 gone "no alarm after a pause of the whole job" 7
+
+# An error that all ranks meet waits for the save under way, however slow the disk: 12 s, in which no step ends.
+libfault=$(dirname "$train_gpt")/fault/libfault.so
+if [ -e "$libfault" ]; then
+    slow_disk=$(cd "$work" && pwd -P)/diverges
+    expect "a stop for non-finite numbers waits for a slow save" 5 "skipped in a row" "saved " "!no progress" -- \
+        launch 2 env FAULT_DIR="$slow_disk" FAULT_DELAY_MS=20 LD_PRELOAD="$libfault" "$train_gpt" "${toy[@]}" --steps 40 --lr 1e30 --grad-clip 0 \
+        --warmup-steps 0 --max-skipped 1 --save-every 1 --async-save --step-limit 1 --out "$slow_disk"
+else
+    skip "a stop for non-finite numbers waits for a slow save" "no $libfault"
+fi
+
+# ---- an error of one rank in the middle of a run: its file loses its end
+mkdir "$work/disk0" "$work/disk1"
+cp "$work"/d_* "$work/disk0"; cp "$work"/d_* "$work/disk1"; cp "$work/toy.json" "$work/disk0"; cp "$work/toy.json" "$work/disk1"
+for zero in 0 3; do
+    own=("${toy[@]}" --zero $zero --steps 1000000 --save-every 0 --out "$work/middle-$zero")
+    own=("${own[@]//"$work/d_"/d_}")
+    codes 2 bash -c 'cd "$0/disk$OMPI_COMM_WORLD_RANK" && exec "$@"' "$work" "$(realpath "$train_gpt")" "${own[@]}" > "$work/out" 2> "$work/err" &
+    run=$!
+    for _ in $(seq 200); do grep -q '^step' "$work/out" && break; sleep 0.05; done
+    for shard in "$work"/disk1/d_train_*.bin; do truncate -s 1100 "$shard"; done
+    start=$SECONDS
+    wait $run
+    same_codes "a file cut on one rank in mid-run, --zero $zero" 3 2
+    [ $((SECONDS - start)) -le 10 ] && [ "$(grep -c 'error:' "$work/err")" = 1 ] && grep -q "rank 1/2.*d_train_" "$work/err" && ok "within 10 s, and that rank says so" \
+        || { cat "$work/err"; not_ok "within 10 s, and that rank says so"; }
+    cp "$work"/d_train_* "$work/disk1"
+done
 
 # ---- signals: to one rank, to all, to mpirun, at random times, also while a save is under way
 signal_case() {  # NAME SIGNAL RANKS TARGET CODE-PATTERN OPTIONS...
@@ -136,6 +174,18 @@ signal_case() {  # NAME SIGNAL RANKS TARGET CODE-PATTERN OPTIONS...
         tail -n 5 "$work/out" "$work/err"; not_ok "$name: a valid checkpoint of that step"
     fi
 }
+# Before the first step: as soon as the process knows what signals are for (their bits are in SigBlk).
+rm -rf "$work/signal"
+setsid mpirun -np 2 --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "${to_files[@]}" "$train_gpt" "${long[@]}" --out "$work/signal" > /dev/null 2> "$work/mpirun.err" &
+mpirun=$!
+for _ in $(seq 1000); do
+    mapfile -t rank < <(pgrep -P "$mpirun" -f -- "--out $work/signal")
+    [ "${#rank[@]}" = 2 ] && [ $((0x$(awk '/^SigBlk/ { print $2 }' "/proc/${rank[0]}/status") & 0x4200)) = $((0x4200)) ] 2> /dev/null && break
+    sleep 0.005
+done
+kill -TERM "${rank[0]}"
+wait_gone
+[ -e "$work/signal/ckpt/latest" ] && gone "SIGTERM before the first step: saved, exit code 7" 7 || { tail -n 3 "$work/err"; not_ok "SIGTERM before the first step: saved, exit code 7"; }
 rounds=1
 [ "${TEST_DEEP:-}" = 1 ] && rounds=10
 for i in $(seq $rounds); do

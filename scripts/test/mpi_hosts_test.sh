@@ -53,6 +53,19 @@ expect "a damaged file on one host" 3 "west] error" "cut.bin" -- launch 4 "${hos
 [ $((SECONDS - start)) -lt 10 ] && ok "within 10 s" || not_ok "within 10 s"
 [ ! -e "$work/no" ] && ok "nothing was written by what was refused" || not_ok "nothing was written by what was refused"
 
+# ---- one host has a tenth of the other's time: its steps take longer than the limit, and that is no hang
+cat > "$work/slow.sh" << 'EOS'
+if [ $PRETENDED_HOST = west ]; then
+    while kill -STOP $$ 2> /dev/null; do sleep 0.27; kill -CONT $$; sleep 0.03; done &
+fi
+exec "$@"
+EOS
+expect "no alarm for a slow host" 0 "step 2/2" "!no progress" -- \
+    launch 2 --host east:1,west:1 --mca plm_rsh_agent "$work/remote_shell" --mca plm_rsh_no_tree_spawn 1 bash "$work/slow.sh" \
+    "$train_gpt" "${toy[@]}" --steps 2 --warmup-steps 0 --val-every 0 --batch-tokens 124000 --save-every 0 --step-limit 2 --out "$work/slow"
+slow=$(sed -nE 's/.*"ms":([0-9]+).*/\1/p' "$work/slow/log.jsonl" | sort -n | head -n 1)
+[ "$slow" -gt 2500 ] && ok "which it was" || skip "which it was" "a step takes $slow ms here"
+
 # ---- what happens to a rank while all train: mpirun ends the other host's.
 long=("$train_gpt" "${toy[@]}" --steps 1000000 --val-every 0 --save-every 50)
 disturb() {  # OUT SIGNAL OPTIONS...: sends it to a rank in the west; $code, $seconds
