@@ -18,20 +18,19 @@ struct PhiloxBlock {
 // Ten rounds on the 128-bit counter with the 64-bit key, on CPU and GPU. Known-answer tests:
 // rng_test.cpp.
 HOST_DEVICE PhiloxBlock philox(uint64_t counter_low, uint64_t counter_high, uint64_t key) {
-    uint32_t c[4] = {uint32_t(counter_low), uint32_t(counter_low >> 32), uint32_t(counter_high),
-                     uint32_t(counter_high >> 32)};
+    PhiloxBlock c{{uint32_t(counter_low), uint32_t(counter_low >> 32), uint32_t(counter_high),
+                   uint32_t(counter_high >> 32)}};
     uint32_t k0 = uint32_t(key), k1 = uint32_t(key >> 32);
     for (int round = 0; round < 10; round++) {
-        const uint64_t a = uint64_t(0xD2511F53u) * c[0], b = uint64_t(0xCD9E8D57u) * c[2];
-        const uint32_t n0 = uint32_t(b >> 32) ^ c[1] ^ k0, n2 = uint32_t(a >> 32) ^ c[3] ^ k1;
-        c[1] = uint32_t(b);
-        c[3] = uint32_t(a);
-        c[0] = n0;
-        c[2] = n2;
+        const uint64_t a = uint64_t(0xD2511F53u) * c.x[0], b = uint64_t(0xCD9E8D57u) * c.x[2];
+        c.x[0] = uint32_t(b >> 32) ^ (c.x[1] ^ k0);
+        c.x[1] = uint32_t(b);
+        c.x[2] = uint32_t(a >> 32) ^ (c.x[3] ^ k1);
+        c.x[3] = uint32_t(a);
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return {{c[0], c[1], c[2], c[3]}};
+    return c;
 }
 
 // FNV-1a, 64 bits: names become stream numbers. Also usable at compile time.
