@@ -24,30 +24,25 @@ static size_t model_workspace_bytes(const ModelConfig& c, int B, int T, int head
          embedding_backward_workspace_bytes(B, T, c.C, c.V, s)});
 }
 
+// Asks for activations by name.
+template <class T, class Stream>
+static T* values(Memory<Stream>& memory, const std::string& name, int64_t n) {
+    return memory.template get<T>("activations", name, n);
+}
+
+// What recompute drops exists once and serves every layer; the rest exists once a layer.
 template <class Elem, class Stream>
-Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompute recompute,
-                                     bool forward_only, Memory<Stream>& memory) {
+static std::vector<LayerActs<Elem>> layers_create(const ModelConfig& c, int64_t N,
+                                                  Recompute recompute, Memory<Stream>& memory) {
     // Sizes of one layer's tensors, rounded up so that the next layer's is aligned too.
     const auto up = [](int64_t n) { return round_up(n, kTensorAlign); };
-    const int64_t N = int64_t(B) * T, rows = up(N), NC = up(N * c.C), NF = up(N * c.F);
+    const int64_t rows = up(N), NC = up(N * c.C), NF = up(N * c.F);
     const int64_t NA = up(N * c.A()), NFC = up(N * c.FC());
     const int64_t NQKV = up(N * c.QKV()), NH = up(N * c.H);
     const int64_t NHEADS = up(N * (c.H + c.KV)), NQK = up(N * (c.H + c.KV) * c.HS());
-    auto elems = [&](const std::string& name, int64_t n) {
-        return memory.template get<Elem>("activations", name, n);
-    };
-    auto floats = [&](const std::string& name, int64_t n) {
-        return memory.template get<float>("activations", name, n);
-    };
-    auto ints = [&](const std::string& name, int64_t n) {
-        return memory.template get<int>("activations", name, n);
-    };
+    const auto elems = [&](const char* name, int64_t n) { return values<Elem>(memory, name, n); };
+    const auto floats = [&](const char* name, int64_t n) { return values<float>(memory, name, n); };
 
-    Activations<Elem> a{};
-    a.B = B, a.T = T, a.head_rows = head_rows<Elem>(c, N);
-    a.tokens = ints("tokens", N), a.targets = ints("targets", N);
-
-    // What recompute drops exists once and serves every layer; the rest exists once a layer.
     const int L = c.L;
     const int kept = recompute == Recompute::Block ? 1 : L;   // most values
     const int remade = recompute == Recompute::None ? L : 1;  // norm and GELU outputs
@@ -63,6 +58,7 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
     Elem* ln2 = elems("norm 2 output", remade * NC);
     Elem* pre = elems("MLP before its activation", kept * NFC);
     Elem* act = elems("MLP after its activation", remade * NF);
+    std::vector<LayerActs<Elem>> layers;
     for (int64_t l = 0; l < L; l++) {
         const int64_t k = kept == 1 ? 0 : l, r = remade == 1 ? 0 : l;
         LayerActs<Elem> x{};
@@ -75,9 +71,23 @@ Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompu
             x.mean2 = s + 2 * rows, x.rstd2 = s + 3 * rows;
             x.pre = pre + k * NFC, x.act = act + r * NF;
         }
-        a.layers.push_back(x);
+        layers.push_back(x);
     }
+    return layers;
+}
 
+template <class Elem, class Stream>
+Activations<Elem> activations_create(const ModelConfig& c, int B, int T, Recompute recompute,
+                                     bool forward_only, Memory<Stream>& memory) {
+    const int64_t N = int64_t(B) * T;
+    const auto elems = [&](const std::string& name, int64_t n) {
+        return values<Elem>(memory, name, n);
+    };
+    const auto floats = [&](const char* name, int64_t n) { return values<float>(memory, name, n); };
+    Activations<Elem> a{};
+    a.B = B, a.T = T, a.head_rows = head_rows<Elem>(c, N);
+    a.tokens = values<int>(memory, "tokens", N), a.targets = values<int>(memory, "targets", N);
+    a.layers = layers_create<Elem>(c, N, recompute, memory);
     a.resf = elems("residual at the head", N * c.C);
     a.lnf = elems("final norm output", N * c.C);
     a.meanf = floats("final norm mean", N), a.rstdf = floats("final norm deviation", N);

@@ -7,60 +7,36 @@ template <class Elem>
 struct layernorm_cuda : testing::Test {};
 TYPED_TEST_SUITE(layernorm_cuda, ElemTypes);
 
-namespace {
-
-struct Saved {
-    Floats mean, rstd;
-};
-template <class Elem>
-struct Inputs {
-    Elems<Elem> x, branch, w, b, dy;
-    Inputs(int N, int C)
-        : x(random_elems<Elem>(size_t(N) * C, "x", 2)),
-          branch(random_elems<Elem>(size_t(N) * C, "branch")),
-          w(random_elems<Elem>(C, "w")),
-          b(random_elems<Elem>(C, "b")),
-          dy(random_elems<Elem>(size_t(N) * C, "dy")) {}
-};
-
-}  // namespace
-
 TYPED_TEST(layernorm_cuda, forward_agrees_with_the_cpu) {
-    using Elem = TypeParam;
-    for (const auto [N, C] : norm_sizes())
-        for (size_t shift : {0, 1}) {
-            SCOPED_TRACE(str("N ", N, ", C ", C, ", shifted by ", shift));
-            const size_t n = size_t(N) * C;
-            const Inputs<Elem> in(N, C);
-            const Floats x = widen(in.x), w = widen(in.w), b = widen(in.b);
-            Floats y(n), mean(N), rstd(N);
-            layernorm_forward(y.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N,
-                              C, kNormEps, kCpu);
-            const Device<Elem> gx(in.x, shift), gw(in.w, shift), gb(in.b, shift);
-            Device<Elem> gy(n, shift);
-            Device<float> gmean(N), grstd(N);
-            layernorm_forward<Elem>(gy, gmean, grstd, gx, gw, gb, N, C, kNormEps, kCuda);
+    for_norm_sizes([](int N, int C, size_t shift) {
+        using Elem = TypeParam;
+        const size_t n = size_t(N) * C;
+        const NormInputs<Elem> in(N, C);
+        const Floats x = widen(in.x), w = widen(in.w), b = widen(in.b);
+        Floats y(n), mean(N), rstd(N);
+        layernorm_forward(y.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N, C,
+                          kNormEps, kCpu);
+        const Device<Elem> gx(in.x, shift), gw(in.w, shift), gb(in.b, shift);
+        Device<Elem> gy(n, shift);
+        Device<float> gmean(N), grstd(N);
+        layernorm_forward<Elem>(gy, gmean, grstd, gx, gw, gb, N, C, kNormEps, kCuda);
 
-            // The mean is off by chain * max |x|, the variance by as much relative to itself; the
-            // output sees both through rstd.
-            Floats row_max(N);
-            for (size_t i = 0; i < n; i++)
-                row_max[i / C] = std::fmax(row_max[i / C], std::fabs(x[i]));
-            expect_close("mean", gmean.host(), mean,
-                         [&, C = C](size_t i) { return chain(C) * row_max[i]; });
-            expect_close("rstd", grstd.host(), rstd, [&, C = C](size_t i) {
-                return (chain(C) * (1 + row_max[i] * rstd[i]) + 4 * kEps) * rstd[i];
-            });
-            expect_close("y", gy.host(), y, [&, C = C](size_t i) {
-                const size_t row = i / C;
-                const double xhat = std::fabs(x[i] - mean[row]) * rstd[row],
-                             W = std::fabs(w[i % C]);
-                const double shift_of_mean = chain(C) * row_max[row] * rstd[row];
-                return (shift_of_mean + (shift_of_mean + chain(C)) * xhat) * W +
-                       8 * kEps * (xhat * W + std::fabs(b[i % C])) +
-                       kRounding<Elem> * std::fabs(y[i]);
-            });
-        }
+        // The mean is off by chain * max |x|, the variance by as much relative to itself; the
+        // output sees both through rstd.
+        Floats row_max(N);
+        for (size_t i = 0; i < n; i++) row_max[i / C] = std::fmax(row_max[i / C], std::fabs(x[i]));
+        expect_close("mean", gmean.host(), mean, [&](size_t i) { return chain(C) * row_max[i]; });
+        expect_close("rstd", grstd.host(), rstd, [&](size_t i) {
+            return (chain(C) * (1 + row_max[i] * rstd[i]) + 4 * kEps) * rstd[i];
+        });
+        expect_close("y", gy.host(), y, [&](size_t i) {
+            const size_t row = i / C;
+            const double xhat = std::fabs(x[i] - mean[row]) * rstd[row], W = std::fabs(w[i % C]);
+            const double shift_of_mean = chain(C) * row_max[row] * rstd[row];
+            return (shift_of_mean + (shift_of_mean + chain(C)) * xhat) * W +
+                   8 * kEps * (xhat * W + std::fabs(b[i % C])) + kRounding<Elem> * std::fabs(y[i]);
+        });
+    });
 }
 
 // The fused op is its parts: the rounded sum, then the norm of that. In place as well.
@@ -69,7 +45,7 @@ TYPED_TEST(layernorm_cuda, residual_forward_equals_its_parts) {
     for (const auto [N, C] : norm_sizes()) {
         SCOPED_TRACE(str("N ", N, ", C ", C));
         const size_t n = size_t(N) * C;
-        const Inputs<Elem> in(N, C);
+        const NormInputs<Elem> in(N, C);
         Elems<Elem> sum(n);
         for (size_t i = 0; i < n; i++)
             sum[i] = to_elem<Elem>(to_float(in.x[i]) + to_float(in.branch[i]));
@@ -90,78 +66,69 @@ TYPED_TEST(layernorm_cuda, residual_forward_equals_its_parts) {
 }
 
 TYPED_TEST(layernorm_cuda, backward_agrees_with_the_cpu) {
-    using Elem = TypeParam;
-    for (const auto [N, C] : norm_sizes())
-        for (size_t shift : {0, 1}) {
-            SCOPED_TRACE(str("N ", N, ", C ", C, ", shifted by ", shift));
-            const size_t n = size_t(N) * C;
-            const Inputs<Elem> in(N, C);
-            const Floats x = widen(in.x), w = widen(in.w), b = widen(in.b), dy = widen(in.dy);
-            Floats y(n), mean(N), rstd(N);
-            layernorm_forward(y.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N,
-                              C, kNormEps, kCpu);
-            // Gradients of parameters are added to what is there.
-            const Floats dw0 = random_elems<float>(C, "dw"), db0 = random_elems<float>(C, "db");
-            Floats dx(n), dw = dw0, db = db0;
-            Floats cpu_ws(layernorm_backward_workspace_bytes(N, C, kCpu) / sizeof(float) + 1);
-            layernorm_backward(dx.data(), dw.data(), db.data(), dy.data(), x.data(), w.data(),
-                               mean.data(), rstd.data(), N, C,
-                               {cpu_ws.data(), cpu_ws.size() * sizeof(float)}, kCpu);
+    for_norm_sizes([](int N, int C, size_t shift) {
+        using Elem = TypeParam;
+        const size_t n = size_t(N) * C;
+        const NormInputs<Elem> in(N, C);
+        const Floats x = widen(in.x), w = widen(in.w), b = widen(in.b), dy = widen(in.dy);
+        Floats y(n), mean(N), rstd(N);
+        layernorm_forward(y.data(), mean.data(), rstd.data(), x.data(), w.data(), b.data(), N, C,
+                          kNormEps, kCpu);
+        // Gradients of parameters are added to what is there.
+        const Floats dw0 = random_elems<float>(C, "dw"), db0 = random_elems<float>(C, "db");
+        Floats dx(n), dw = dw0, db = db0;
+        Floats cpu_ws(layernorm_backward_workspace_bytes(N, C, kCpu) / sizeof(float) + 1);
+        layernorm_backward(dx.data(), dw.data(), db.data(), dy.data(), x.data(), w.data(),
+                           mean.data(), rstd.data(), N, C,
+                           {cpu_ws.data(), cpu_ws.size() * sizeof(float)}, kCpu);
+        const Device<Elem> gx(in.x, shift), gw(in.w, shift), gdy(in.dy, shift);
+        const Device<float> gmean(mean), grstd(rstd);
+        Device<Elem> gdx(n, shift);
+        Device<float> gdw(dw0), gdb(db0);
+        Scratch ws(layernorm_backward_workspace_bytes(N, C, kCuda));
+        layernorm_backward<Elem>(gdx, gdw, gdb, gdy, gx, gw, gmean, grstd, N, C, ws, kCuda);
 
-            const Device<Elem> gx(in.x, shift), gw(in.w, shift), gdy(in.dy, shift);
-            const Device<float> gmean(mean), grstd(rstd);
-            Device<Elem> gdx(n, shift);
-            Device<float> gdw(dw0), gdb(db0);
-            Scratch ws(layernorm_backward_workspace_bytes(N, C, kCuda));
-            layernorm_backward<Elem>(gdx, gdw, gdb, gdy, gx, gw, gmean, grstd, N, C, ws, kCuda);
-
-            const auto xhat = [&, C = C](size_t i) { return (x[i] - mean[i / C]) * rstd[i / C]; };
-            std::vector<double> g_sum(N), gx_sum(N);  // means of magnitudes in a row
-            for (size_t i = 0; i < n; i++) {
-                const double g = std::fabs(double(dy[i]) * w[i % C]) / C;
-                g_sum[i / C] += g;
-                gx_sum[i / C] += g * std::fabs(xhat(i));
-            }
-            expect_close("dx", gdx.host(), dx, [&, C = C](size_t i) {
-                const size_t row = i / C;
-                const double own = std::fabs(double(dy[i]) * w[i % C]), h = std::fabs(xhat(i));
-                const double sums = g_sum[row] + h * gx_sum[row];
-                return (8 * kEps * own + (chain(C) + 8 * kEps) * sums) * rstd[row] +
-                       kRounding<Elem> * std::fabs(dx[i]);
-            });
-            // Column sums against double, because the order of the CPU's is its own. A term passes
-            // at most the rows that one block adds, the 16 partial sums of a thread, the 8 of a
-            // column, and a few roundings of its own.
-            const double column = (16 * (N / 2048 + 1) + 16 + 8 + 8) * kEps;
-            std::vector<double> dw_sum(dw0.begin(), dw0.end()), db_sum(db0.begin(), db0.end());
-            Floats dw_terms(dw0), db_terms(db0);
-            for (int c = 0; c < C; c++)
-                dw_terms[c] = std::fabs(dw0[c]), db_terms[c] = std::fabs(db0[c]);
-            for (size_t i = 0; i < n; i++) {
-                const double h = (double(x[i]) - mean[i / C]) * rstd[i / C];
-                dw_sum[i % C] += dy[i] * h;
-                db_sum[i % C] += dy[i];
-                dw_terms[i % C] += std::fabs(dy[i] * h);
-                db_terms[i % C] += std::fabs(dy[i]);
-            }
-            expect_close("dw", gdw.host(), Floats(dw_sum.begin(), dw_sum.end()),
-                         [&](size_t c) { return column * dw_terms[c]; });
-            expect_close("db", gdb.host(), Floats(db_sum.begin(), db_sum.end()),
-                         [&](size_t c) { return column * db_terms[c]; });
-
-            // The fused backward adds the same dx to what is there, and the same dw and db.
-            const auto dres0 = random_elems<Elem>(n, "dresidual");
-            Device<Elem> gdres(dres0, shift);
-            Device<float> gdw2(dw0), gdb2(db0);
-            residual_layernorm_backward<Elem>(gdres, gdw2, gdb2, gdy, gx, gw, gmean, grstd, N, C,
-                                              ws, kCuda);
-            EXPECT_TRUE(same_bits(gdw2.host(), gdw.host()));
-            EXPECT_TRUE(same_bits(gdb2.host(), gdb.host()));
-            const Floats alone = widen(gdx.host());
-            Floats expected(n);
-            for (size_t i = 0; i < n; i++) expected[i] = to_float(dres0[i]) + alone[i];
-            expect_close("dresidual", gdres.host(), expected, [&](size_t i) {
-                return kRounding<Elem> * (std::fabs(alone[i]) + std::fabs(expected[i])) + kEps;
-            });
+        const auto xhat = [&](size_t i) { return (x[i] - mean[i / C]) * rstd[i / C]; };
+        std::vector<double> g_sum(N), gx_sum(N);  // means of magnitudes in a row
+        for (size_t i = 0; i < n; i++) {
+            const double g = std::fabs(double(dy[i]) * w[i % C]) / C;
+            g_sum[i / C] += g;
+            gx_sum[i / C] += g * std::fabs(xhat(i));
         }
+        expect_close("dx", gdx.host(), dx, [&](size_t i) {
+            const size_t row = i / C;
+            const double own = std::fabs(double(dy[i]) * w[i % C]), h = std::fabs(xhat(i));
+            const double sums = g_sum[row] + h * gx_sum[row];
+            return (8 * kEps * own + (chain(C) + 8 * kEps) * sums) * rstd[row] +
+                   kRounding<Elem> * std::fabs(dx[i]);
+        });
+        ColumnSums dw_sums(dw0), db_sums(db0);
+        for (size_t i = 0; i < n; i++) {
+            dw_sums.add(i % C, dy[i] * ((double(x[i]) - mean[i / C]) * rstd[i / C]));
+            db_sums.add(i % C, dy[i]);
+        }
+        dw_sums.expect("dw", gdw.host(), N);
+        db_sums.expect("db", gdb.host(), N);
+    });
+}
+
+// The fused backward adds the same dx to what is there, and the same dw and db.
+TYPED_TEST(layernorm_cuda, residual_backward_adds) {
+    for_norm_sizes([](int N, int C, size_t shift) {
+        using Elem = TypeParam;
+        const size_t n = size_t(N) * C;
+        const NormInputs<Elem> in(N, C);
+        const Floats before = random_elems<float>(C, "dw");
+        const Device<Elem> gx(in.x, shift), gw(in.w, shift), gb(in.b, shift), gdy(in.dy, shift);
+        Device<Elem> gy(n, shift), gdx(n, shift), gdres(in.branch, shift);
+        Device<float> gmean(N), grstd(N), gdw(before), gdb(before), gdw2(before), gdb2(before);
+        Scratch ws(layernorm_backward_workspace_bytes(N, C, kCuda));
+        layernorm_forward<Elem>(gy, gmean, grstd, gx, gw, gb, N, C, kNormEps, kCuda);
+        layernorm_backward<Elem>(gdx, gdw, gdb, gdy, gx, gw, gmean, grstd, N, C, ws, kCuda);
+        residual_layernorm_backward<Elem>(gdres, gdw2, gdb2, gdy, gx, gw, gmean, grstd, N, C, ws,
+                                          kCuda);
+        EXPECT_TRUE(same_bits(gdw2.host(), gdw.host()));
+        EXPECT_TRUE(same_bits(gdb2.host(), gdb.host()));
+        expect_added(gdres.host(), in.branch, gdx.host());
+    });
 }
