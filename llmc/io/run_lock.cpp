@@ -68,12 +68,32 @@ static Fd take_lock(const std::string& out) {
          "wait for it, stop it, or use another --out");
 }
 
-// A directory without our mark must be empty but for what an interrupted start of ours leaves.
-static void refuse_foreign(const std::string& out) {
+// Something in the directory that no start of ours makes before owner.json; empty if there is none.
+static std::string foreign_name(const std::string& out) {
     for (const std::string& name : dir_list(dir_open(out), out))
-        CHECK(name == ".lock" || name == "owner.json.tmp", Exit::Usage,
-              str("--out ", out, " is not empty and not a run's"), str("'", name, "' in it"),
-              "an empty or new directory, or one with an owner.json of train_gpt");
+        if (name != ".lock" && name != "owner.json.tmp") return name;
+    return "";
+}
+
+static void check_not_foreign(const std::string& out, const std::string& name) {
+    CHECK(name.empty(), Exit::Usage, str("--out ", out, " is not empty and not a run's"),
+          str("'", name, "' in it"),
+          "an empty or new directory, or one with an owner.json of train_gpt");
+}
+
+// Makes the directory and takes it. Whose it is is asked under the lock: of two first starts at
+// once the second finds that the first holds it, whatever that has written by then.
+static Fd take(const std::string& out) {
+    if (!path_exists(out) || read_owner(out).is_null()) {
+        make_dirs(std::filesystem::path(out).lexically_normal());
+        // The lock file is the first that a run of ours makes: where there is none, what lies there
+        // is somebody else's, and nothing is to be put beside it.
+        const std::string name = foreign_name(out);
+        if (!path_exists(out + "/.lock") && read_owner(out).is_null()) check_not_foreign(out, name);
+    }
+    Fd lock = take_lock(out);
+    if (read_owner(out).is_null()) check_not_foreign(out, foreign_name(out));
+    return lock;
 }
 
 // A rank writes its own file of each checkpoint: it must see the directory that rank 0 has taken,
@@ -97,10 +117,7 @@ RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm) 
     json owner;
     auto error = agree_on_root(comm, [&] {
         try {
-            owner = path_exists(out) ? read_owner(out) : nullptr;
-            if (owner.is_null()) make_dirs(std::filesystem::path(out).lexically_normal());
-            if (owner.is_null()) refuse_foreign(out);
-            lock_ = take_lock(out);
+            lock_ = take(out);
             owner = {{"program", "train_gpt"},
                      {"run_id", run_id},
                      {"host", host_name()},

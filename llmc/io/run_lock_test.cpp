@@ -119,6 +119,42 @@ TEST(run_lock, what_cannot_be_used_is_refused_with_its_reason) {
     EXPECT_TRUE(contains(refused(scratch.path), "2 "));  // the lock file is a link: not followed
 }
 
+// Both begin at one moment; who has it leaves files of a run there.
+TEST(run_lock, of_two_first_starts_the_second_hears_of_the_first) {
+    ScratchDir scratch;
+    std::string wrong;
+    for (int round = 0; round < 40 && wrong.empty(); round++) {
+        const std::string out = str(scratch.path, "/", round);
+        int gate[2], ends[2];
+        ASSERT_EQ(::pipe(gate) + ::pipe(ends), 0);
+        pid_t pids[2];
+        for (pid_t& pid : pids) {
+            pid = ::fork();
+            if (pid) continue;
+            ::close(gate[1]);
+            char c;
+            std::string text;
+            if (::read(gate[0], &c, 1) != 0) ::_exit(1);  // until the gate is shut
+            try {
+                auto comm = comm_self();
+                RunLock lock(out, "run", *comm);
+                std::ofstream(out + "/log.jsonl") << "\n";
+                ::usleep(500);
+            } catch (const Error& e) {
+                text = e.what();
+            }
+            ::_exit(::write(ends[1], text.data(), text.size()) != ssize_t(text.size()));
+        }
+        for (const int fd : {gate[0], gate[1], ends[1]}) ::close(fd);
+        for (const pid_t pid : pids) ::waitpid(pid, nullptr, 0);
+        char text[4096];
+        const std::string said(text, size_t(std::max<ssize_t>(::read(ends[0], text, 4096), 0)));
+        ::close(ends[0]);
+        if (!said.empty() && !contains(said, "is in use by another run")) wrong = said;
+    }
+    EXPECT_EQ(wrong, "");
+}
+
 TEST(run_lock, all_ranks_hear_the_same) {
     ScratchDir scratch;
     std::ofstream(scratch.path + "/thesis.txt") << "mine";
