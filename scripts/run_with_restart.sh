@@ -7,7 +7,8 @@
 # after the last number the script gives up: an error that comes back at one step is no accident.
 # The first start is the command as it is, with a --resume never or --resume PATH in it. Once that run has
 # saved something, a relaunch goes on from there: --resume auto is put behind the command, and the last one
-# counts. A command that is a script must hand what is put behind it to train_gpt.
+# counts. So is --lock-wait 120, if the command has none: a file server holds the lock of a machine that died
+# for a while, mostly 90 s. A command that is a script must hand what is put behind it to train_gpt.
 #   --tries N   crashes at one step before the next number of ranks       [2]
 #   --pause S   seconds before a restart                                  [5]
 # Ends with the run's own exit code: 0 done, 7 stopped by a signal, and 2, 3, 5 (usage, damaged files,
@@ -15,7 +16,7 @@
 set -u
 ranks="" out="" tries=2 pause=5
 say() { echo "run_with_restart: $*" >&2; }
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,16s/^# \{0,1\}//p' "$0"; }
 refuse() { say "error: $*; --help says how to call this"; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -40,7 +41,8 @@ newest() { checkpoints | tail -n 1 | cut -d ' ' -f 1; }
 # A signal to this script reaches the run as SIGUSR1: it saves and ends with 7, and mpirun, which would
 # kill the ranks a second after SIGTERM and end with 1, hands it on. The next one ends the run at once.
 trap '[ $stopping = 0 ] && kill -USR1 $run 2> /dev/null || kill -TERM $run 2> /dev/null; stopping=1' TERM INT
-stopping=0 failures=0 last=none run= before=$(checkpoints) again=()
+stopping=0 failures=0 last=none run= before=$(checkpoints) again=() wait_for_lock=(--lock-wait 120)
+case " $* " in *" --lock-wait "* | *" --lock-wait="*) wait_for_lock=() ;; esac
 read -r -a counts <<< "$ranks"
 while [ ${#counts[@]} -gt 0 ]; do
     say "starting with ${counts[0]} ranks from ${last/none/the newest checkpoint, if any}"
@@ -55,7 +57,8 @@ while [ ${#counts[@]} -gt 0 ]; do
     step=${step:-the beginning}
     if [ "$step" = "$last" ]; then failures=$((failures + 1)); else failures=1; fi
     last=$step
-    if [ -n "$(comm -13 <(echo "$before") <(checkpoints))" ]; then again=(--resume auto); fi
+    again=("${wait_for_lock[@]}")
+    if [ -n "$(comm -13 <(echo "$before") <(checkpoints))" ]; then again+=(--resume auto); fi
     say "exit code $code; newest checkpoint: $step"
     if [ $failures -ge "$tries" ]; then
         say "$failures crashes without a later checkpoint"

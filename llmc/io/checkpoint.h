@@ -82,8 +82,10 @@ struct OpenCheckpoint {
 // The newest checkpoint of out_dir that is whole: every file is there with its size and digest,
 // nothing else is, every piece lies where it should. Refused ones are named on stderr and renamed
 // to .bad. None at all: nullopt. Some, but none valid: Error with Exit::Damaged; a run never starts
-// over silently. The caller holds the RunLock of out_dir.
-std::optional<OpenCheckpoint> checkpoint_find(const std::string& out_dir, Comm& comm);
+// over silently. The caller holds the RunLock of out_dir. patience: seconds that a network file
+// system may take until all ranks see the same.
+std::optional<OpenCheckpoint> checkpoint_find(const std::string& out_dir, Comm& comm,
+                                              double patience = 0);
 
 // The checkpoint at path, checked in the same way; or, if path is an OUT directory, its newest
 // valid one. Renames nothing; throws if there is none.

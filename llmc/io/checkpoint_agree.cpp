@@ -1,6 +1,8 @@
 #include "llmc/io/checkpoint_agree.h"
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 // The communicator moves numbers: a text travels as int32 words, its length ahead of it.
 static std::vector<int32_t> to_words(const std::string& text, int64_t longest) {
@@ -67,4 +69,14 @@ std::optional<Error> agree_on_root(Comm& comm, const std::function<void()>& work
     return agree(comm, [&] {
         if (comm.rank() == 0) work();
     });
+}
+
+bool wait_for_all(Comm& comm, double seconds, const std::function<bool()>& ask) {
+    constexpr double pause = 0.1;
+    for (double waited = 0;; waited += pause) {
+        int32_t yes = ask();
+        comm.all_reduce(&yes, 1, ReduceOp::Min, "waiting for what all ranks need");
+        if (yes || waited >= seconds) return yes;
+        std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    }
 }

@@ -108,17 +108,27 @@ static std::optional<Error> open_checked(const std::string& path, Comm& comm, Op
 
 // ---- the newest
 
-// The names in OUT/ckpt that matter, newest first. All ranks must see the same: where each has a
-// disk of its own, a run would start anew on one rank and go on elsewhere.
-static std::vector<std::string> list_checkpoints(const std::string& dir, Comm& comm) {
+// The names in OUT/ckpt that matter, newest first, a line each.
+static std::string names_in(const std::string& dir) {
     std::string names;
-    auto error = agree(comm, [&] {
-        if (!path_exists(dir)) return;
-        for (const std::string& name : dir_list(dir_open(dir), dir))
-            if (step_of(name) >= 0 || is_refused(name)) names = name + "\n" + names;
+    if (!path_exists(dir)) return names;
+    for (const std::string& name : dir_list(dir_open(dir), dir))
+        if (step_of(name) >= 0 || is_refused(name)) names = name + "\n" + names;
+    return names;
+}
+
+// The same as a list. All ranks must see the same: where each has a disk of its own, a run would
+// start anew on one rank and go on elsewhere.
+static std::vector<std::string> list_checkpoints(const std::string& dir, Comm& comm,
+                                                 double patience) {
+    std::string names, of_root;
+    std::optional<Error> error;
+    wait_for_all(comm, std::max(patience, kSeenSeconds), [&] {
+        error = agree(comm, [&] { names = names_in(dir); });
+        if (!error) of_root = broadcast_text(comm, names);
+        return error || names == of_root;
     });
     if (error) throw *error;
-    const std::string of_root = broadcast_text(comm, names);
     const auto first = [](const std::string& list) {
         return list.empty() ? "none" : "the newest is " + list.substr(0, list.find('\n'));
     };
@@ -144,9 +154,10 @@ static void refuse(const std::string& dir, const std::string& name, const Error&
     if (error && comm.rank() == 0) checkpoint_warn(str("not renamed: ", error->what()));
 }
 
-static std::optional<OpenCheckpoint> newest(const std::string& out_dir, Comm& comm, bool rename) {
+static std::optional<OpenCheckpoint> newest(const std::string& out_dir, Comm& comm, bool rename,
+                                            double patience) {
     const std::string dir = ckpt_dir(out_dir);
-    const std::vector<std::string> names = list_checkpoints(dir, comm);
+    const std::vector<std::string> names = list_checkpoints(dir, comm, patience);
     for (const std::string& name : names) {
         if (step_of(name) < 0) continue;
         OpenCheckpoint c;
@@ -163,8 +174,9 @@ static std::optional<OpenCheckpoint> newest(const std::string& out_dir, Comm& co
     return std::nullopt;
 }
 
-std::optional<OpenCheckpoint> checkpoint_find(const std::string& out_dir, Comm& comm) {
-    return newest(out_dir, comm, true);
+std::optional<OpenCheckpoint> checkpoint_find(const std::string& out_dir, Comm& comm,
+                                              double patience) {
+    return newest(out_dir, comm, true, patience);
 }
 
 OpenCheckpoint checkpoint_open(const std::string& path, Comm& comm) {
@@ -183,7 +195,7 @@ OpenCheckpoint checkpoint_open(const std::string& path, Comm& comm) {
     if (error) throw *error;
     comm.broadcast(&is_out, 1, 0, "kind of the folder");
     if (is_out) {
-        auto found = newest(path, comm, false);
+        auto found = newest(path, comm, false, 0);
         CHECK(found.has_value(), Exit::Usage, str("no checkpoint in ", path));
         return *found;
     }

@@ -2,6 +2,7 @@
 #include "llmc/io/checkpoint.h"
 
 #include <fstream>
+#include <thread>
 
 #include "llmc/core/check.h"
 #include "llmc/io/checkpoint_shard.h"
@@ -89,6 +90,25 @@ TEST(checkpoint, any_number_of_ranks_loads_what_any_number_saved) {
                 }))
                 << writers << " writers, " << readers << " readers";
     }
+}
+
+// A network file system shows rank 1 what rank 0's machine has written only after a second.
+TEST(checkpoint, ranks_wait_until_all_see_the_same) {
+    ScratchDir out;
+    for (const char* dir : {"/0", "/0/run", "/1"}) fs::create_directory(out.path + dir);
+    save_by(2, out.path + "/0/run", 3);
+    EXPECT_TRUE(on_ranks(2, [&](Comm& comm) {
+        ASSERT_EQ(::chdir(str(out.path, "/", comm.rank()).c_str()), 0);
+        std::jthread later([&] {
+            if (comm.rank() == 0) return;
+            fs::copy("../0/run", "../later", fs::copy_options::recursive);
+            ::usleep(1'000'000);
+            fs::rename("../later", "run");
+        });
+        const auto found = checkpoint_find("run", comm);
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->manifest.meta.step, 3);
+    }));
 }
 
 TEST(checkpoint, one_rank_reads_the_weights_piece_by_piece) {

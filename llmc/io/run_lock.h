@@ -19,7 +19,10 @@ class RunLock {
     // throw the same Error, Exit::Usage, if OUT is in use by another run, holds files but no
     // owner.json of ours, or cannot be written; nor is it good if a rank cannot write to the
     // directory that rank 0 has taken, or sees another one under that name.
-    RunLock(const std::string& out_dir, const std::string& run_id, Comm& comm);
+    // patience: seconds to wait for a run that holds OUT, said once on stderr, and for a network
+    // file system to show all ranks the same. The lock of a machine that died is held for a while
+    // (NFSv4: a lease, often 90 s), and that of a process in an endless read until it ends.
+    RunLock(const std::string& out_dir, const std::string& run_id, Comm& comm, double patience = 0);
 
   private:
     Fd lock_;  // on rank 0

@@ -1,6 +1,8 @@
 // llmc/io/run_lock_test.cpp: one run at a time, only in directories of ours.
 #include "llmc/io/run_lock.h"
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 
 #include "llmc/core/check.h"
@@ -10,7 +12,7 @@ namespace fs = std::filesystem;
 
 // The error of taking the lock, "" if it succeeds. Taken in a process of its own: a process does
 // not exclude itself with fcntl locks.
-static std::string refused(const std::string& out) {
+static std::string refused(const std::string& out, double patience = 0) {
     int ends[2];
     EXPECT_EQ(::pipe(ends), 0);
     const pid_t pid = ::fork();
@@ -18,7 +20,7 @@ static std::string refused(const std::string& out) {
         std::string text;
         try {
             auto comm = comm_self();
-            RunLock lock(out, "run-b", *comm);
+            RunLock lock(out, "run-b", *comm, patience);
         } catch (const Error& e) {
             text = str(int(e.code), " ", e.what());
         }
@@ -30,6 +32,23 @@ static std::string refused(const std::string& out) {
     ::close(ends[0]);
     ::waitpid(pid, nullptr, 0);
     return std::string(text, size_t(std::max<ssize_t>(n, 0)));
+}
+
+// A process that holds the lock of `out` for so many milliseconds.
+static pid_t hold(const std::string& out, int ms) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+        auto comm = comm_self();
+        RunLock lock(out, "run-a", *comm);
+        if (::write(ends[1], "x", 1) == 1) ::usleep(useconds_t(ms) * 1000);
+        ::_exit(0);
+    }
+    char x;
+    EXPECT_EQ(::read(ends[0], &x, 1), 1);
+    ::close(ends[0]), ::close(ends[1]);
+    return pid;
 }
 
 static bool contains(const std::string& text, const std::string& part) {
@@ -69,22 +88,34 @@ TEST(run_lock, a_second_run_is_refused_and_told_who_runs) {
 TEST(run_lock, a_killed_run_leaves_no_lock) {
     ScratchDir scratch;
     const std::string out = scratch.path + "/out";
-    int ends[2];
-    ASSERT_EQ(::pipe(ends), 0);
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-        auto comm = comm_self();
-        RunLock lock(out, "run-a", *comm);
-        if (::write(ends[1], "x", 1) == 1) ::pause();
-        ::_exit(0);
-    }
-    char x;
-    ASSERT_EQ(::read(ends[0], &x, 1), 1);
+    const pid_t pid = hold(out, 60'000);
     EXPECT_TRUE(contains(refused(out), str("process ", pid)));
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
     EXPECT_EQ(refused(out), "");
-    ::close(ends[0]), ::close(ends[1]);
+}
+
+TEST(run_lock, who_has_patience_waits_for_the_other_run) {
+    ScratchDir scratch;
+    const std::string out = scratch.path + "/out";
+    const auto begin = std::chrono::steady_clock::now();
+    const auto seconds = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    const pid_t other = hold(out, 3000);
+    EXPECT_TRUE(contains(refused(out), "run-a"));
+    EXPECT_LT(seconds(), 1.0);
+    EXPECT_TRUE(contains(refused(out, 0.3), "run-a"));
+    EXPECT_LT(seconds(), 2.5);
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(on_ranks(3, [&](Comm& comm) { RunLock lock(out, "run-c", comm, 60); }));
+    EXPECT_GE(seconds(), 2.9);
+    EXPECT_LT(seconds(), 30);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(contains(said, "run-a") && contains(said, "up to 60 s")) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    EXPECT_EQ(run_owner(out), "run-c");
+    ::waitpid(other, nullptr, 0);
 }
 
 TEST(run_lock, directories_of_others_are_refused_and_left_alone) {

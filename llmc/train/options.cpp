@@ -202,6 +202,7 @@ std::vector<OptionRow> rows() {
     row("save-limit", &O::save_limit, above(0), kLayout, Import | Export | Verify, "seconds without progress that count as a hang of several ranks: exit code 6; a piece of a file is progress"),
 
     row("out", &O::out, "DIR", kFiles, Run, "log.jsonl and checkpoints go here; one run at a time"),
+    row("lock-wait", &O::lock_wait, at_least(0), kFiles, Run, "seconds to wait for another run in --out to end; the lock of a machine that died may outlive it by minutes"),
     required(row("out", &O::out, "PREFIX", kFiles, Tokenize, "writes PREFIX_train_000000.bin, ..., PREFIX_val_000000.bin, ...")),
     required(row("out", &O::out, "PATH", kFiles, Bpe, "the vocabulary, a tokenizer.json")),
     required(row("out", &O::out, "CKPT", kFiles, Import, "a new directory: the model becomes its checkpoint of step 0")),

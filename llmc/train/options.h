@@ -87,6 +87,7 @@ struct Options {
 
     // files, validation, samples
     std::string out = "out";
+    double lock_wait = 0;  // seconds
     int save_every = 250;  // 0: only at the end
     AsyncSaves async_save = AsyncSaves::Off;
     int keep = 3;

@@ -104,7 +104,7 @@ NamedModel run_model(const Options& opt, World& world) {
 static void find_start(Run& run, NamedModel model, World& world) {
     const Options& opt = run.opt;
     if (opt.resume == "auto") {
-        run.start = checkpoint_find(opt.out, *world.dp);
+        run.start = checkpoint_find(opt.out, *world.dp, opt.lock_wait);
     } else if (opt.resume == "never") {
         checkpoint_set_aside(opt.out, -1, *world.dp);
     } else {
@@ -166,7 +166,7 @@ Run run_open(const Options& opt, World& world) {
 
     check_files_alike(run, model, world);
     run.id = fresh_run_id();
-    run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp);
+    run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp, opt.lock_wait);
     run.saves.keep = opt.keep;
     find_start(run, std::move(model), world);
     return run;

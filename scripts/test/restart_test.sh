@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/run_with_restart.sh and the words --resume of its command: what a relaunch starts from. (Ranks that die,
-# and fewer of them: mpi_fault_test.sh.)
+# scripts/run_with_restart.sh: what a relaunch starts from, whatever --resume its command has, and that it waits for
+# the lock of the run before. (Ranks that die, and fewer of them: mpi_fault_test.sh.)
 . scripts/test/tap.sh
 . scripts/test/toy.sh
 train_gpt=${TRAIN_GPT:-build/train_gpt}
@@ -40,3 +40,26 @@ is "the first start is from PATH, the relaunch goes on at step 7" \
 is "an earlier run in --out" "$train_gpt" "${toy[@]}" --steps 2 --out "$work/early"
 restarted "--resume=PATH, and a crash before the first step" "$work/early" 0 "--resume=$work/other"
 is "the relaunch starts from PATH" grep -q "resumed at step 4" "$work/.out"
+
+# ---- the run before still holds --out when it counts as dead: it is stopped, as a process in an endless read is
+cat > "$work/stuck" << 'END'
+#!/usr/bin/env bash
+marker=$1; shift
+if [ -e "$marker" ]; then exec "$@"; fi
+"$@" --steps 1000000 --save-every 0 > /dev/null 2>&1 &
+for _ in $(seq 200); do [ -s "$marker.out/log.jsonl" ] && break; sleep 0.05; done
+kill -STOP $!
+{ sleep 3; kill -KILL $!; } > /dev/null 2>&1 &
+touch "$marker"
+exit 9
+END
+chmod +x "$work/stuck"
+expect "a second run in --out is refused at once" 2 "is in use by another run" "--lock-wait" -- bash -c '
+    "$1" "$2" "${@:3}"; timeout 2 "${@:3}"' _ "$work/stuck" "$work/once" "$train_gpt" "${toy[@]}" --steps 5 --out "$work/once.out"
+sleep 3
+expect "a relaunch waits for the lock of the run before" 0 "is in use by another run" "waiting for it up to 120 s" "step 5/5" -- \
+    scripts/run_with_restart.sh --ranks 1 --pause 0 --out "$work/held.out" -- \
+    "$work/stuck" "$work/held" "$train_gpt" "${toy[@]}" --steps 5 --out "$work/held.out"
+expect "or as long as the user says" 2 "is in use by another run" "up to 0.5 s" "!up to 120 s" -- \
+    scripts/run_with_restart.sh --ranks 1 --pause 0 --out "$work/short.out" -- \
+    "$work/stuck" "$work/short" "$train_gpt" "${toy[@]}" --steps 5 --out "$work/short.out" --lock-wait 0.5
