@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What scripts/gpt2_*.sh and llama_*.sh share: where the data is, what fits the machine, how ranks are started.
-#   RANKS=8       processes in all                      [1; under Slurm: the job's tasks]
-#   HOSTS=a:4,b:4 machines and ranks on each, for mpirun [this one]
+#   RANKS=8       processes in all                      [the slots of HOSTS, or 1; under Slurm: the job's tasks]
+#   HOSTS=a:4,b:4 machines and slots for ranks on each (1 without a number), for mpirun [this one]
 #   DATA, VAL_DATA  token shards                         [each script's own]
 #   OUT           output directory, on a file system that all ranks see
 #   TRAIN_GPT     the program                           [./train_gpt]
@@ -62,16 +62,54 @@ fitting() {
     fi
 }
 
+refuse() { echo "error: $*" >&2; exit 2; }
+
+# slots HOSTS: how many ranks they hold.
+slots() {
+    local host sum=0
+    [[ $1 =~ ^[^:,]+(:[1-9][0-9]*)?(,[^:,]+(:[1-9][0-9]*)?)*$ ]] || refuse "HOSTS='$1'; expected as in a:4,b:4"
+    for host in ${1//,/ }; do
+        case $host in *:*) sum=$((sum + ${host#*:})) ;; *) sum=$((sum + 1)) ;; esac
+    done
+    echo $sum
+}
+
+# ranks_in_all: sets `ranks` and `places`, the ranks that there is room for (0: nobody says).
+ranks_in_all() {
+    places=0
+    if [ -n "${SLURM_JOB_ID:-}" ]; then
+        # Older ones do not count the tasks of a job that was asked for by --ntasks-per-node.
+        places=${SLURM_NTASKS:-$((${SLURM_NNODES:-1} * ${SLURM_NTASKS_PER_NODE:-1}))}
+    elif [ -n "${HOSTS:-}" ]; then
+        places=$(slots "$HOSTS")
+    fi
+    ranks=${RANKS:-$((places > 0 ? places : 1))}
+    [[ $ranks =~ ^[1-9][0-9]*$ ]] || refuse "RANKS='$ranks'; expected a number, 1 or more"
+}
+
+check_places() {
+    if [ -n "${SLURM_JOB_ID:-}" ]; then
+        [ "$ranks" = "$places" ] ||
+            refuse "RANKS=$ranks, but this job has SLURM_NTASKS=$places tasks; expected no RANKS, or as many"
+    elif [ "$places" -gt 0 ]; then
+        [ "$ranks" -le "$places" ] ||
+            refuse "RANKS=$ranks, but HOSTS=$HOSTS has $places slots; expected at most as many ranks"
+    fi
+}
+
 # known_run MODEL OPTIONS... [--dry-run]
 known_run() {
-    local model=$1 options=() dry_run=0 word previous='' out=out numbers=(); shift
+    local model=$1 options=() dry_run=0 word previous='' out=out numbers=() ranks places
+    shift
     for word in "$@"; do
         if [ "$word" = --dry-run ]; then dry_run=1; else options+=("$word"); fi
         if [ "$previous" = --out ]; then out=$word; fi
         if [ "${word#--out=}" != "$word" ]; then out=${word#--out=}; fi
         previous=$word
     done
-    local train_gpt=${TRAIN_GPT:-./train_gpt} ranks=${RANKS:-${SLURM_NTASKS:-1}}
+    local train_gpt=${TRAIN_GPT:-./train_gpt}
+    ranks_in_all
+    if [ $dry_run = 0 ]; then check_places; fi
     local choice=${out%/}.choice
     if [ -f "$choice" ]; then
         read -r -a numbers < "$choice"
@@ -84,8 +122,10 @@ known_run() {
     mkdir -p "$(dirname "$choice")"
     echo "${numbers[*]}" > "$choice"
     local run=("$train_gpt" --model "$model" "${options[@]}" --data "$DATA" --val-data "$VAL_DATA")
-    if [ -n "${SLURM_JOB_ID:-}" ]; then exec srun --mpi=pmix "${run[@]}"; fi
-    if [ "$ranks" = 1 ]; then exec "${run[@]}"; fi
+    if [ -n "${SLURM_JOB_ID:-}" ]; then
+        exec srun --mpi=pmix "${run[@]}"
+    fi
+    if [ "$ranks" = 1 ] && [ -z "${HOSTS:-}" ]; then exec "${run[@]}"; fi
     # 60 s between SIGTERM and SIGKILL: time to save when mpirun is told to end.
     local mpirun=(mpirun -np "$ranks" --mca odls_base_sigkill_timeout 60)
     if [ -n "${HOSTS:-}" ]; then mpirun+=(--host "$HOSTS"); fi

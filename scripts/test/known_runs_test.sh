@@ -37,6 +37,39 @@ for what in text tune; do
         ok "$what: a lower loss than before" || not_ok "$what: a lower loss than before: $(loss "$work/Llama"), $(loss "$work/out-$what")"
 done
 
+# ---- how many ranks, and who starts them: launchers that tell what they were asked for
+mkdir "$work/launchers"
+for name in mpirun srun; do
+    cat > "$work/launchers/$name" << 'END'
+#!/bin/sh
+echo "$(basename "$0") $* ."
+END
+done
+printf '#!/bin/sh\necho "alone: $* ."\n' > "$work/launchers/train_gpt"
+chmod +x "$work"/launchers/*
+started() { # NAME CODE FRAGMENTS... -- VARIABLES... [OPTIONS]: scripts/gpt2_124M.sh with stand-ins for what it starts
+    local name=$1 told=(); shift
+    while [ "$1" != -- ]; do told+=("$1"); shift; done
+    shift
+    rm -f "$work/launched.choice"
+    expect "$name" "${told[@]}" -- env -u RANKS -u HOSTS -u OMP_NUM_THREADS GPU_MIB=0 OUT="$work/launched" PATH="$work/launchers:$PATH" \
+        TRAIN_GPT="$work/launchers/train_gpt" "$@"
+}
+run=(bash scripts/gpt2_124M.sh)
+started "one rank is started by nobody" 0 "alone: --model" -- "${run[@]}"
+started "HOSTS alone: a rank for each of their slots" 0 "mpirun -np 11 " "--host a:4,b:6,c " -- HOSTS=a:4,b:6,c "${run[@]}"
+started "HOSTS and fewer RANKS" 0 "mpirun -np 3 " -- HOSTS=a:4,b:4 RANKS=3 "${run[@]}"
+started "more RANKS than slots" 2 "RANKS=9" "HOSTS=a:4,b:4 has 8" "!mpirun" -- HOSTS=a:4,b:4 RANKS=9 "${run[@]}"
+started "HOSTS that are none" 2 "HOSTS='a:four'" "!mpirun" -- HOSTS=a:four "${run[@]}"
+started "RANKS that are none" 2 "RANKS='all'" "!mpirun" -- RANKS=all "${run[@]}"
+started "one host of one slot" 0 "mpirun -np 1 " "--host b " -- HOSTS=b "${run[@]}"
+slurm=(SLURM_JOB_ID=7 SLURM_NTASKS=16)
+started "Slurm: its tasks are the ranks" 0 "srun --mpi=pmix " "!mpirun" -- "${slurm[@]}" "${run[@]}"
+started "Slurm, and other RANKS" 2 "RANKS=8" "SLURM_NTASKS=16" "!srun" -- "${slurm[@]}" RANKS=8 "${run[@]}"
+started "Slurm before it counted tasks itself" 0 "srun " -- SLURM_JOB_ID=7 SLURM_NNODES=4 SLURM_NTASKS_PER_NODE=2 RANKS=8 "${run[@]}"
+started "queued again, it waits for the lock" 0 "--lock-wait 120" -- "${slurm[@]}" SLURM_CPUS_PER_TASK=5 SLURM_RESTART_COUNT=1 \
+    SLURM_SUBMIT_DIR="$PWD" bash scripts/gpt2.sbatch gpt2_124M
+
 # ---- on GPUs
 # A plan for a GPU needs no GPU, but a program that knows of them: the simulator's does. What would be
 # started is told, not started.
