@@ -99,12 +99,13 @@ check_places() {
 
 # known_run MODEL OPTIONS... [--dry-run]
 known_run() {
-    local model=$1 options=() dry_run=0 word previous='' out=out numbers=() ranks places
+    local model=$1 options=() dry_run=0 word previous='' out=out threads=${OMP_NUM_THREADS:-} numbers=() ranks places
     shift
     for word in "$@"; do
         if [ "$word" = --dry-run ]; then dry_run=1; else options+=("$word"); fi
         if [ "$previous" = --out ]; then out=$word; fi
         if [ "${word#--out=}" != "$word" ]; then out=${word#--out=}; fi
+        if [ "$previous" = --threads ]; then threads=$word; fi
         previous=$word
     done
     local train_gpt=${TRAIN_GPT:-./train_gpt}
@@ -123,12 +124,19 @@ known_run() {
     echo "${numbers[*]}" > "$choice"
     local run=("$train_gpt" --model "$model" "${options[@]}" --data "$DATA" --val-data "$VAL_DATA")
     if [ -n "${SLURM_JOB_ID:-}" ]; then
-        exec srun --mpi=pmix "${run[@]}"
+        # Since 22.05 a step does not inherit the cores that its job was given for each task.
+        if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
+        # A minute after one task has ended all do: ranks wait for one that died, and those that end together,
+        # each with the code of the run, do so within moments. --kill-on-bad-exit would cut these off, and the job
+        # would end with the code of who was killed.
+        exec srun --mpi=pmix --wait=60 "${run[@]}"
     fi
     if [ "$ranks" = 1 ] && [ -z "${HOSTS:-}" ]; then exec "${run[@]}"; fi
     # 60 s between SIGTERM and SIGKILL: time to save when mpirun is told to end.
     local mpirun=(mpirun -np "$ranks" --mca odls_base_sigkill_timeout 60)
     if [ -n "${HOSTS:-}" ]; then mpirun+=(--host "$HOSTS"); fi
+    # Left to itself, mpirun binds each of two ranks to one core; the program divides a machine's cores itself.
+    if [ "$threads" != 1 ]; then mpirun+=(--bind-to none); fi
     if [ "$(id -u)" = 0 ]; then mpirun+=(--allow-run-as-root); fi
     # More ranks than cores: only for trying things out, and who waits must not spin.
     if [ -z "${HOSTS:-}" ] && [ "$ranks" -gt "$(nproc)" ]; then

@@ -42,7 +42,7 @@ mkdir "$work/launchers"
 for name in mpirun srun; do
     cat > "$work/launchers/$name" << 'END'
 #!/bin/sh
-echo "$(basename "$0") $* ."
+echo "$(basename "$0") $* . SRUN_CPUS_PER_TASK=${SRUN_CPUS_PER_TASK:-none}"
 END
 done
 printf '#!/bin/sh\necho "alone: $* ."\n' > "$work/launchers/train_gpt"
@@ -64,11 +64,17 @@ started "HOSTS that are none" 2 "HOSTS='a:four'" "!mpirun" -- HOSTS=a:four "${ru
 started "RANKS that are none" 2 "RANKS='all'" "!mpirun" -- RANKS=all "${run[@]}"
 started "one host of one slot" 0 "mpirun -np 1 " "--host b " -- HOSTS=b "${run[@]}"
 slurm=(SLURM_JOB_ID=7 SLURM_NTASKS=16)
-started "Slurm: its tasks are the ranks" 0 "srun --mpi=pmix " "!mpirun" -- "${slurm[@]}" "${run[@]}"
+started "Slurm: its tasks are the ranks" 0 "srun --mpi=pmix --wait=60 " "!mpirun" -- "${slurm[@]}" "${run[@]}"
 started "Slurm, and other RANKS" 2 "RANKS=8" "SLURM_NTASKS=16" "!srun" -- "${slurm[@]}" RANKS=8 "${run[@]}"
 started "Slurm before it counted tasks itself" 0 "srun " -- SLURM_JOB_ID=7 SLURM_NNODES=4 SLURM_NTASKS_PER_NODE=2 RANKS=8 "${run[@]}"
+started "the job's cores reach srun" 0 "SRUN_CPUS_PER_TASK=12" -- "${slurm[@]}" SLURM_CPUS_PER_TASK=12 "${run[@]}"
+started "no cores in the job, none for srun" 0 "SRUN_CPUS_PER_TASK=none" -- "${slurm[@]}" "${run[@]}"
+started "the job script says its cores too" 0 "SRUN_CPUS_PER_TASK=5" "--steps 5" "!--lock-wait" -- "${slurm[@]}" SLURM_CPUS_PER_TASK=5 \
+    SLURM_SUBMIT_DIR="$PWD" bash scripts/gpt2.sbatch gpt2_124M --steps 5
 started "queued again, it waits for the lock" 0 "--lock-wait 120" -- "${slurm[@]}" SLURM_CPUS_PER_TASK=5 SLURM_RESTART_COUNT=1 \
     SLURM_SUBMIT_DIR="$PWD" bash scripts/gpt2.sbatch gpt2_124M
+started "mpirun leaves the cores to the ranks" 0 "--bind-to none" -- RANKS=2 "${run[@]}"
+started "unless each has one thread" 0 "mpirun -np 2 " "!--bind-to" -- RANKS=2 "${run[@]}" --threads 1
 
 # ---- on GPUs
 # A plan for a GPU needs no GPU, but a program that knows of them: the simulator's does. What would be
