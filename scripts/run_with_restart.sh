@@ -41,7 +41,7 @@ newest() { checkpoints | tail -n 1 | cut -d ' ' -f 1; }
 # A signal to this script reaches the run as SIGUSR1: it saves and ends with 7, and mpirun, which would
 # kill the ranks a second after SIGTERM and end with 1, hands it on. The next one ends the run at once.
 trap '[ $stopping = 0 ] && kill -USR1 $run 2> /dev/null || kill -TERM $run 2> /dev/null; stopping=1' TERM INT
-stopping=0 failures=0 last=none run= before=$(checkpoints) again=() wait_for_lock=(--lock-wait 120)
+stopping=0 failures=0 last=none run='' before=$(checkpoints) again=() wait_for_lock=(--lock-wait 120)
 case " $* " in *" --lock-wait "* | *" --lock-wait="*) wait_for_lock=() ;; esac
 read -r -a counts <<< "$ranks"
 while [ ${#counts[@]} -gt 0 ]; do
