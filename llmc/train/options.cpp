@@ -212,7 +212,7 @@ std::vector<OptionRow> rows() {
     bare(row("async-save", &O::async_save, {"off", "on"}, kFiles, Run, "write checkpoints while training goes on, from a copy of the state; the same files"), "on"),
     row("keep", &O::keep, at_least(2), kFiles, Run, "newest checkpoints kept; two at least, so that a valid one is always there"),
     row("trace", &O::trace, "FILE", kFiles, Run, "a timeline of all ranks, for https://ui.perfetto.dev; after an error each rank's own part, in FILE, FILE.1, ...", "none"),
-    row("resume", &O::resume, "auto|never|PATH", kFiles, Run, "auto: go on from the newest valid checkpoint in --out; never: refuse if there is one"),
+    row("resume", &O::resume, "auto|never|PATH", kFiles, Run, "auto: go on from the newest valid checkpoint in --out; never: start over; PATH: go on from that checkpoint; what --out holds of later steps is renamed to .aside"),
     row("separator", &O::separator, "TEXT", kFiles, Tokenize | Bpe, "what stands between documents in a text file; '': a file is one document"),
     row("val-fraction", &O::val_fraction, below_one(), kFiles, Tokenize, "share of the text kept for validation"),
     row("shard-tokens", &O::shard_tokens, at_least(1), kFiles, Tokenize, "tokens in one file"),

@@ -141,6 +141,12 @@ expect "another --micro-batch than the run began with" 0 "warning: --micro-batch
 expect "and another --batch-tokens" 0 "warning: --batch-tokens 64, but" "was trained with 32" '!warning: --micro-batch' -- \
     train --data "$data" --steps 6 --micro-batch 1 --batch-tokens 64
 
+# ---- a run that starts over where another has been
+cp -r "$work/o" "$work/again"
+expect "--resume never" 0 "renamed to step-0000000006.aside" "from the start" "step 1/2" -- \
+    train --data "$data" --out "$work/again" --steps 2 --resume never
+is "--help says so" grep -q "never: start over; .* is renamed to .aside" <("$gpt" --help | tr -s ' \n' ' ')
+
 # ---- exports that fail leave nothing, and say the right thing
 newest=$work/o/ckpt/step-0000000006
 limited() { (ulimit -f 8; "$gpt" export "$newest" "$@"); }  # files of 8 KiB
