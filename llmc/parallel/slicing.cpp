@@ -6,7 +6,8 @@
 Slicing slicing(const ParamLayout& layout, int ranks, bool within_blocks, double bucket_bytes,
                 int width) {
     const auto elements = [&](double bytes) {
-        return std::max(kTensorAlign, int64_t(bytes) / width / kTensorAlign * kTensorAlign);
+        const int64_t limit = int64_t(std::min(bytes, 0x1p62));  // it has to fit
+        return std::max(kTensorAlign, limit / width / kTensorAlign * kTensorAlign);
     };
     const int64_t most = elements(bucket_bytes), first_most = std::min(most, elements(1 << 20));
 

@@ -51,6 +51,14 @@ TEST(slicing, every_element_has_one_owner) {
             }
 }
 
+// --bucket-mb has no upper limit; the first bucket keeps its own.
+TEST(slicing, a_bucket_of_any_size_is_at_most_the_whole) {
+    const ParamLayout layout = odd_layout();
+    const size_t expected = slicing(layout, 3, false, 1e9, 8).buckets.size();
+    for (const double bytes : {1e18, 1e19, 1e30, 1e308})
+        EXPECT_EQ(slicing(layout, 3, false, bytes, 8).buckets.size(), expected) << bytes;
+}
+
 TEST(slicing, buckets_come_in_the_order_of_backward_and_keep_their_size) {
     const ParamLayout layout = odd_layout();
     for (bool within_blocks : {false, true}) {
