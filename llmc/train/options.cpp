@@ -127,6 +127,12 @@ OptionRow required(OptionRow r) {
     return r;
 }
 
+// It decides the curve: a run that goes on with another value is told so.
+OptionRow curve(OptionRow r) {
+    r.curve = true;
+    return r;
+}
+
 constexpr unsigned Train = on(Command::Train), Plan = on(Command::Plan), Run = Train | Plan,
                    Tokenize = on(Command::Tokenize), Bpe = on(Command::TrainBpe),
                    Generate = on(Command::Generate), Eval = on(Command::Eval),
@@ -159,38 +165,38 @@ std::vector<OptionRow> rows() {
     row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Run | Use | Import, "turns text into tokens and back: byte, a tokenizer.json, sentencepiece's .model, llama2.c's or llm.c's tokenizer.bin, encoder.json + vocab.bpe, vocab.json + merges.txt, a folder with one of them, or a checkpoint", "the data's, or the model's"),
     required(row("tokenizer", &O::tokenizer, "byte|PATH", kModel, Tokenize, "byte (256 + end of text), a tokenizer.json, sentencepiece's .model, llama2.c's or llm.c's tokenizer.bin, encoder.json + vocab.bpe, vocab.json + merges.txt, a folder with one of them, or a checkpoint")),
 
-    row("steps", &O::steps, at_least(1), kBatch, Run, "optimizer steps of the whole run"),
-    row("micro-batch", &O::micro_batch, at_least(1), kBatch, Run | Eval, "sequences at once on one rank; memory grows with it"),
-    row("seq-len", &O::seq_len, at_least(1), kBatch, Run | Eval, "tokens in a sequence", "1024, or the model's maximum if less"),
-    row("batch-tokens", &O::batch_tokens, at_least(1), kBatch, Run, "tokens of one step over all ranks, a multiple of micro-batch x seq-len", "one micro-batch a rank"),
+    curve(row("steps", &O::steps, at_least(1), kBatch, Run, "optimizer steps of the whole run")),
+    curve(row("micro-batch", &O::micro_batch, at_least(1), kBatch, Run | Eval, "sequences at once on one rank; memory grows with it")),
+    curve(row("seq-len", &O::seq_len, at_least(1), kBatch, Run | Eval, "tokens in a sequence", "1024, or the model's maximum if less")),
+    curve(row("batch-tokens", &O::batch_tokens, at_least(1), kBatch, Run, "tokens of one step over all ranks, a multiple of micro-batch x seq-len", "one micro-batch a rank")),
 
-    row("lr", &O::lr, above(0), kAdamW, Run, "peak learning rate"),
-    row("warmup-steps", &O::warmup_steps, at_least(0), kAdamW, Run, "steps of linear rise from 0 to the peak", "700, or a tenth of the steps if less"),
-    row("schedule", &O::schedule, {"cosine", "linear", "constant", "wsd"}, kAdamW, Run, "fall of the learning rate after the warm-up (equations: llmc/train/schedule.h)"),
-    row("min-lr-frac", &O::min_lr_frac, between(0, 1), kAdamW, Run, "last learning rate as a fraction of the peak"),
-    row("weight-decay", &O::weight_decay, at_least(0), kAdamW, Run, "decoupled decay, on matrices only"),
-    row("beta1", &O::beta1, below_one(), kAdamW, Run, "decay of the mean of gradients"),
-    row("beta2", &O::beta2, below_one(), kAdamW, Run, "decay of the mean of squares"),
-    row("eps", &O::eps, above(0), kAdamW, Run, "added to the root of the mean of squares"),
-    row("grad-clip", &O::grad_clip, at_least(0), kAdamW, Run, "largest norm of the gradient; 0: no clipping"),
+    curve(row("lr", &O::lr, above(0), kAdamW, Run, "peak learning rate")),
+    curve(row("warmup-steps", &O::warmup_steps, at_least(0), kAdamW, Run, "steps of linear rise from 0 to the peak", "700, or a tenth of the steps if less")),
+    curve(row("schedule", &O::schedule, {"cosine", "linear", "constant", "wsd"}, kAdamW, Run, "fall of the learning rate after the warm-up (equations: llmc/train/schedule.h)")),
+    curve(row("min-lr-frac", &O::min_lr_frac, between(0, 1), kAdamW, Run, "last learning rate as a fraction of the peak")),
+    curve(row("weight-decay", &O::weight_decay, at_least(0), kAdamW, Run, "decoupled decay, on matrices only")),
+    curve(row("beta1", &O::beta1, below_one(), kAdamW, Run, "decay of the mean of gradients")),
+    curve(row("beta2", &O::beta2, below_one(), kAdamW, Run, "decay of the mean of squares")),
+    curve(row("eps", &O::eps, above(0), kAdamW, Run, "added to the root of the mean of squares")),
+    curve(row("grad-clip", &O::grad_clip, at_least(0), kAdamW, Run, "largest norm of the gradient; 0: no clipping")),
 
-    row("loss-spike-z", &O::loss_spike_z, at_least(0), kPolicy, Run, "skip a step whose loss lies this many robust deviations above the recent median; 0: off"),
-    row("norm-spike-z", &O::norm_spike_z, at_least(0), kPolicy, Run, "the same for the gradient norm; 0: off"),
+    curve(row("loss-spike-z", &O::loss_spike_z, at_least(0), kPolicy, Run, "skip a step whose loss lies this many robust deviations above the recent median; 0: off")),
+    curve(row("norm-spike-z", &O::norm_spike_z, at_least(0), kPolicy, Run, "the same for the gradient norm; 0: off")),
     row("max-skipped", &O::max_skipped, at_least(1), kPolicy, Run, "stop with exit code 5 after this many skipped steps in a row"),
 
-    row("seed", &O::seed, at_least(0), kMachine, Run | Generate, "the only source of randomness: weights, order of data, samples"),
-    row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use | on(Command::SelftestComm), "auto: a GPU if the build and the machine have one"),
-    row("dtype", &O::dtype, {"fp32", "bf16"}, kMachine, Run | Use | Export, "numbers of weights and activations, where bf16 needs a GPU; of an exported model"),
-    row("rounding", &O::rounding, {"nearest", "stochastic"}, kMachine, Run, "how bf16 weights are rounded from their fp32 masters; stochastic: up or down by chance, right on average"),
-    row("attention", &O::attention, {"own", "cudnn"}, kMachine, Run | Eval, "whose attention kernels run in bf16 on a GPU: ours, or NVIDIA's cuDNN 9, loaded only if asked for"),
+    curve(row("seed", &O::seed, at_least(0), kMachine, Run | Generate, "the only source of randomness: weights, order of data, samples")),
+    curve(row("device", &O::device, {"auto", "cpu", "cuda"}, kMachine, Run | Use | on(Command::SelftestComm), "auto: a GPU if the build and the machine have one")),
+    curve(row("dtype", &O::dtype, {"fp32", "bf16"}, kMachine, Run | Use | Export, "numbers of weights and activations, where bf16 needs a GPU; of an exported model")),
+    curve(row("rounding", &O::rounding, {"nearest", "stochastic"}, kMachine, Run, "how bf16 weights are rounded from their fp32 masters; stochastic: up or down by chance, right on average")),
+    curve(row("attention", &O::attention, {"own", "cudnn"}, kMachine, Run | Eval, "whose attention kernels run in bf16 on a GPU: ours, or NVIDIA's cuDNN 9, loaded only if asked for")),
     row("threads", &O::threads, at_least(1), kMachine, Run | Use | Tokenize, "CPU threads", "all cores of the process"),
     row("recompute", &O::recompute, {"none", "selective", "block"}, kMachine, Run, "compute activations again in the backward pass: less memory, same bits"),
 
     row("zero", &O::zero, between(0, 3), kLayout, Run, "ZeRO stage: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters cut over ranks"),
     row("bucket-mb", &O::bucket_mb, above(0), kLayout, Run, "megabytes of gradients sent at once, where there is more than one rank"),
     row("overlap", &O::overlap, {"on", "off"}, kLayout, Run, "on: gradients travel while backward goes on; same bits"),
-    row("reduction", &O::reduction, {"canonical", "fast"}, kLayout, Run, "canonical: the same bits for any number of ranks"),
-    row("wire", &O::wire, {"fp32", "bf16", "fp16"}, kLayout, Run, "gradients as they are sent, with --reduction fast; 16 bits are half the bytes, added up in fp32"),
+    curve(row("reduction", &O::reduction, {"canonical", "fast"}, kLayout, Run, "canonical: the same bits for any number of ranks")),
+    curve(row("wire", &O::wire, {"fp32", "bf16", "fp16"}, kLayout, Run, "gradients as they are sent, with --reduction fast; 16 bits are half the bytes, added up in fp32")),
     row("tp", &O::tp, only_one("tensor parallelism"), kLayout, Run, "ranks that share each matrix"),
     row("pp", &O::pp, only_one("pipeline parallelism"), kLayout, Run, "ranks that share the layers"),
     row("ranks", &O::ranks, between(1, 99999), kLayout, Plan, "data-parallel ranks to plan for"),
@@ -273,6 +279,14 @@ const std::vector<OptionRow>& option_table() {
 const std::vector<CommandRow>& command_table() {
     static const std::vector<CommandRow> table = commands();
     return table;
+}
+
+std::vector<std::pair<std::string, std::string>> curve_options(const Options& opt) {
+    std::vector<std::pair<std::string, std::string>> values;
+    for (const OptionRow& row : option_table())
+        if (row.curve && row.belongs_to(Command::Train))
+            values.emplace_back(row.name, row.get(opt));
+    return values;
 }
 
 void options_check(const Options& opt) {

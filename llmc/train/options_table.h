@@ -21,6 +21,7 @@ struct OptionRow {
     bool many = false;      // takes one or more values
     std::string bare = {};  // what the option means without a value; empty: it needs one
     bool required = false;
+    bool curve = false;  // decides the losses of a run, so it belongs to the run
     // set throws Error(Exit::Usage) if the text is no good; `where` is the option as it was given.
     std::function<void(Options&, const std::string& where, const std::vector<std::string>&)> set =
         nullptr;
@@ -37,6 +38,9 @@ struct CommandRow {
 
 const std::vector<OptionRow>& option_table();
 const std::vector<CommandRow>& command_table();
+
+// The options that decide the curve of a run, and their values: ("lr", "0.0006"), ...
+std::vector<std::pair<std::string, std::string>> curve_options(const Options& opt);
 
 // Checks of options against each other; every value has passed its own check.
 void options_check(const Options& opt);

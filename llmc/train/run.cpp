@@ -164,6 +164,8 @@ Run run_open(const Options& opt, World& world) {
               str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
     }
 
+    run.data = run_data(run.train);
+
     check_files_alike(run, model, world);
     run.id = fresh_run_id();
     run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp, opt.lock_wait);
@@ -172,18 +174,13 @@ Run run_open(const Options& opt, World& world) {
     return run;
 }
 
-// Both belong to a run (dev/doc/canonical.md): with others it goes on, as another curve.
-static void warn_of_other_batch(const Run& run, const World& world) {
-    for (const auto& [name, option, mine] :
-         {std::tuple("micro_batch", "--micro-batch", int64_t(run.opt.micro_batch)),
-          {"batch_tokens", "--batch-tokens", run.opt.batch_tokens}}) {
-        const int64_t then = run_number(*run.start, name, mine);
-        if (world.rank == 0 && then != mine)
-            std::fprintf(stderr,
-                         "warning: %s %lld, but %s was trained with %lld: from here on the bits "
-                         "differ from those of the uninterrupted run\n",
-                         option, (long long)mine, run.start->path.c_str(), (long long)then);
-    }
+static void warn_of_other_options(const Run& run, const World& world) {
+    const std::string changed = changed_options(*run.start, run.opt, run.data);
+    if (world.rank == 0 && !changed.empty())
+        std::fprintf(stderr,
+                     "warning: %s was trained with other options: %s; from here on the curve is "
+                     "not that of the uninterrupted run\n",
+                     run.start->path.c_str(), changed.c_str());
 }
 
 template <class Elem, class Stream>
@@ -191,7 +188,7 @@ RunState run_start(Run& run, Shards<Elem, Stream>& shards, World& world) {
     RunState state;
     if (run.start && !run.weights_only) {
         state = checkpoint_state(*run.start, run.opt, run.cfg);
-        warn_of_other_batch(run, world);
+        warn_of_other_options(run, world);
         checkpoint_read(*run.start, state_pieces(shards, Groups::All, Pieces::Held), *world.dp);
         run.saved_step = state.step;
     } else if (run.start) {

@@ -24,6 +24,7 @@ struct Run {
     ModelConfig cfg;
     TokenFiles train;
     std::optional<TokenFiles> val;
+    std::string data;                      // run_data(train)
     std::unique_ptr<Tokenizer> tokenizer;  // null: unknown; then nothing is sampled
     std::string id;
     std::unique_ptr<RunLock> lock;

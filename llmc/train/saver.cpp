@@ -66,8 +66,8 @@ void Saver<Elem, Stream>::save(const RunState& state, Log& log, bool last_chance
     const double begin = comm_clock();
     log.sync();
     shards_.state_to_host();
-    const CheckpointMeta meta =
-        checkpoint_meta(run_.id, state, run_.opt, run_.cfg, run_.tokenizer.get(), world_);
+    const CheckpointMeta meta = checkpoint_meta(run_.id, state, run_.opt, run_.cfg,
+                                                run_.tokenizer.get(), world_, run_.data);
     step_ = state.step;
     if (behind) {
         behind_.start(run_.opt.out, meta, snapshot(), run_.saves);

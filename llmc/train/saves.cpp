@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/core/hash.h"
+#include "llmc/core/plural.h"
 #include "llmc/io/json_integer.h"
 #include "llmc/train/alike.h"
+#include "llmc/train/options_table.h"
+#include "llmc/train/progress.h"  // grouped
 
 static void pieces_add(std::vector<TensorPiece>& pieces, const char* group,
                        const std::vector<TensorSlice>& slices) {
@@ -42,7 +47,7 @@ std::vector<std::vector<TensorPiece>> planned_pieces(const ParamLayout& layout,
 
 CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state, const Options& opt,
                                const ModelConfig& cfg, const Tokenizer* tokenizer,
-                               const World& world) {
+                               const World& world, const std::string& data) {
     CheckpointMeta meta;
     meta.run_id = run_id;
     meta.step = state.step;
@@ -51,8 +56,10 @@ CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state,
     meta.train = run_state_to_json(state);
     meta.train["seq_len"] = opt.seq_len;
     meta.train["seed"] = opt.seed;
-    meta.train["micro_batch"] = opt.micro_batch;
-    meta.train["batch_tokens"] = opt.batch_tokens;
+    if (opt.command != Command::Import) {
+        for (const auto& [name, value] : curve_options(opt)) meta.train["options"][name] = value;
+        if (!data.empty()) meta.train["data"] = data;
+    }
     if (tokenizer) meta.train["tokenizer"] = tokenizer->json();
     meta.layout = {{"ranks", world.size}, {"zero", opt.zero}};
     return meta;
@@ -80,6 +87,46 @@ int64_t run_number(const OpenCheckpoint& from, const char* key, int64_t fallback
     CHECK(json_is_integer(train[key]), Exit::Damaged, str("field '", key, "' of ", from.path),
           train[key].dump().substr(0, 60), "a whole number");
     return train[key].get<int64_t>();
+}
+
+std::string run_data(const TokenFiles& data) {
+    Digest digest;
+    for (const TokenShard& s : data.shards()) {
+        const std::string line = str(s.tokens(), " ", s.fingerprint(), "\n");
+        digest.update(line.data(), line.size());
+    }
+    const int64_t shards = int64_t(data.shards().size()), tokens = data.tokens();
+    return str(counted(shards, "shard"), ", ", grouped(tokens), " ", plural(tokens, "token"),
+               ", digest ", digest.hex());
+}
+
+// What the checkpoint says of the options that decide the curve, by name. Those before such a note
+// have these two.
+static std::map<std::string, std::string> options_then(const OpenCheckpoint& from) {
+    std::map<std::string, std::string> then;
+    for (const auto& [key, name] :
+         {std::pair("micro_batch", "micro-batch"), {"batch_tokens", "batch-tokens"}})
+        if (const int64_t n = run_number(from, key, 0)) then[name] = str(n);
+    const nlohmann::json& train = from.manifest.meta.train;
+    try {
+        if (train.contains("options")) train["options"].get_to(then);
+        if (train.contains("data")) train["data"].get_to(then["data"]);
+    } catch (const nlohmann::json::exception& e) {
+        fail(Exit::Damaged, str("the options of the run in ", from.path), e.what(), "texts");
+    }
+    return then;
+}
+
+std::string changed_options(const OpenCheckpoint& from, const Options& opt,
+                            const std::string& data) {
+    const auto then = options_then(from);
+    auto now = curve_options(opt);
+    now.emplace_back("data", data);
+    std::string changed;
+    for (const auto& [name, value] : now)
+        if (const auto it = then.find(name); it != then.end() && it->second != value)
+            changed += str(changed.empty() ? "" : ", ", "--", name, " ", it->second, " -> ", value);
+    return changed;
 }
 
 RunState checkpoint_state(const OpenCheckpoint& from, const Options& opt, const ModelConfig& cfg) {

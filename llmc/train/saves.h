@@ -7,6 +7,7 @@
 
 #include "llmc/io/checkpoint.h"
 #include "llmc/io/tokenizer.h"
+#include "llmc/io/tokens.h"
 #include "llmc/model/parameters.h"
 #include "llmc/parallel/shards.h"
 #include "llmc/parallel/world.h"
@@ -25,10 +26,19 @@ std::vector<TensorPiece> state_pieces(Shards<Elem, Stream>& shards, Groups group
 std::vector<std::vector<TensorPiece>> planned_pieces(const ParamLayout& layout,
                                                      const ShardsConfig& config, int ranks);
 
-// The facts that go into the manifest.
+// The facts that go into the manifest; data: what run_data() says.
 CheckpointMeta checkpoint_meta(const std::string& run_id, const RunState& state, const Options& opt,
                                const ModelConfig& cfg, const Tokenizer* tokenizer,
-                               const World& world);
+                               const World& world, const std::string& data = "");
+
+// The data that a run counts its samples in: "3 shards, 33,009 tokens, digest ...". Not the names:
+// data may be moved.
+std::string run_data(const TokenFiles& data);
+
+// What decides the curve and is not as it was when the checkpoint was saved: "--lr 0.003 -> 0.001,
+// --steps 6 -> 8"; empty if nothing is, or the checkpoint does not say.
+std::string changed_options(const OpenCheckpoint& from, const Options& opt,
+                            const std::string& data);
 
 // A whole number that the run has noted in its checkpoint; Damaged if it is none, the fallback if
 // it is not there.

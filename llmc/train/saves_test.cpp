@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llmc/core/check.h"
+#include "llmc/train/options_table.h"
 
 namespace {
 
@@ -107,6 +108,59 @@ TEST(saves, numbers_of_a_run_that_are_none_are_refused) {
             ADD_FAILURE() << value;
         } catch (const Error& e) {
             EXPECT_EQ(e.code, Exit::Damaged) << value;
+        }
+    }
+}
+
+// Every row of the table that says so, changed; and what a run may change without another curve.
+TEST(saves, what_decides_the_curve_and_differs_is_told) {
+    const ModelConfig cfg = model_config("gpt2:d2");
+    Options then;
+    then.seq_len = 32;
+    OpenCheckpoint c = checkpoint_of(cfg, then);
+    c.manifest.meta.train["data"] = "2 shards";
+    const auto told = [&](const std::function<void(Options&)>& change) {
+        Options now = then;
+        change(now);
+        return changed_options(c, now, "2 shards");
+    };
+    using O = Options;
+    EXPECT_EQ(told([](O&) {}), "");
+    EXPECT_EQ(told([](O& o) { o.lr = 1e-3; }), "--lr 6e-04 -> 0.001");
+    EXPECT_EQ(told([](O& o) { o.weight_decay = 0, o.steps = 7; }),
+              "--steps 1000 -> 7, --weight-decay 0.1 -> 0");
+    EXPECT_EQ(told([](O& o) { o.reduction = Reduction::Fast, o.wire = Wire::Bf16; }),
+              "--reduction canonical -> fast, --wire fp32 -> bf16");
+    EXPECT_EQ(
+        told([](O& o) { o.zero = 3, o.bucket_mb = 1, o.keep = 9, o.out = "x", o.val_every = 7; }),
+        "");
+    EXPECT_EQ(changed_options(c, then, "3 shards"), "--data 2 shards -> 3 shards");
+    EXPECT_EQ(curve_options(then).size(), c.manifest.meta.train["options"].size());
+    for (const auto& [name, value] : curve_options(then)) {
+        OpenCheckpoint other = c;
+        other.manifest.meta.train["options"][name] = "another";
+        EXPECT_EQ(changed_options(other, then, "2 shards"), "--" + name + " another -> " + value);
+    }
+}
+
+TEST(saves, a_checkpoint_without_its_options_resumes_in_silence) {
+    const ModelConfig cfg = model_config("gpt2:d2");
+    Options opt;
+    opt.seq_len = 32;
+    OpenCheckpoint c = checkpoint_of(cfg, opt);
+    nlohmann::json& train = c.manifest.meta.train;
+    train.erase("options");
+    opt.lr = 1, opt.micro_batch = 3;
+    EXPECT_EQ(changed_options(c, opt, "2 shards"), "");
+    train["micro_batch"] = 4, train["batch_tokens"] = 0;  // as they were written then
+    EXPECT_EQ(changed_options(c, opt, "2 shards"), "--micro-batch 4 -> 3");
+    for (const char* bad : {"7", "\"lr\"", "{\"lr\": 0.1}", "[[1]]"}) {
+        train["options"] = nlohmann::json::parse(bad);
+        try {
+            changed_options(c, opt, "");
+            ADD_FAILURE() << bad;
+        } catch (const Error& e) {
+            EXPECT_EQ(e.code, Exit::Damaged) << bad;
         }
     }
 }

@@ -135,11 +135,19 @@ expect "one of each in a plan, long numbers in groups" 0 "1 layer, width 8, 1 he
 expect "long numbers of a plan" 0 "124,439,808 parameters, 12 layers" "vocabulary 50,257 (50,304 with padding)" -- "$gpt" plan --model gpt2:124M
 
 # ---- a run that goes on in other micro-batches
-expect "resume" 0 "resumed at step 3" '!warning' -- train --data "$data" --steps 4
-expect "another --micro-batch than the run began with" 0 "warning: --micro-batch 1, but" "was trained with 2" '!--batch-tokens' -- \
+expect "resume" 0 "resumed at step 3" "step-0000000003 was trained with other options: --steps 3 -> 4; from here on" -- train --data "$data" --steps 4
+expect "the same command again" 0 "complete at step 4" '!warning' -- train --data "$data" --steps 4
+expect "another --micro-batch than the run began with" 0 "options: --steps 4 -> 5, --micro-batch 2 -> 1; from" -- \
     train --data "$data" --steps 5 --micro-batch 1 --batch-tokens 32
-expect "and another --batch-tokens" 0 "warning: --batch-tokens 64, but" "was trained with 32" '!warning: --micro-batch' -- \
+expect "and another --batch-tokens" 0 "options: --steps 5 -> 6, --batch-tokens 32 -> 64; from" -- \
     train --data "$data" --steps 6 --micro-batch 1 --batch-tokens 64
+cp -r "$work/o" "$work/elsewhere"
+mkdir "$work/moved"; cp "$work"/b_* "$work/moved"
+expect "the same data in another place" 0 "complete" '!warning' -- train --data "$work/moved/b_train_*.bin" --steps 6 --micro-batch 1 \
+    --batch-tokens 64 --out "$work/elsewhere"
+"$gpt" tokenize "$work/text.txt" --tokenizer byte --val-fraction 0.5 --out "$work/half" > "$work/.tok" 2>&1
+expect "other data, another --lr" 0 "with other options: --lr 6e-04 -> 0.001, --data 1 shard, " " -> 1 shard, " -- \
+    train --data "$work/half_train_*.bin" --steps 6 --micro-batch 1 --batch-tokens 64 --lr 1e-3 --out "$work/elsewhere"
 
 # ---- a run that starts over where another has been
 cp -r "$work/o" "$work/again"
