@@ -18,6 +18,8 @@
 #include "llmc/core/hash.h"
 #include "llmc/core/plural.h"
 #include "llmc/core/rng.h"
+#include "llmc/core/round.h"
+#include "llmc/io/checkpoint_agree.h"
 #include "llmc/ops/classifier.h"  // kIgnoreTarget
 
 static_assert(std::endian::native == std::endian::little, "token files are read as they lie");
@@ -136,13 +138,13 @@ std::string TokenShard::fingerprint() const {
     return digest.hex();
 }
 
-void TokenShard::check_ids(int64_t vocab_size) const {
+void TokenShard::check_ids(int64_t vocab_size, int64_t first, int64_t end) const {
     const int64_t width = int64_t(dtype_bytes(dtype_));
     if (dtype_ == Dtype::U16 && vocab_size > UINT16_MAX) return;
     std::vector<uint32_t> buffer(1 << 18);
     const int64_t capacity = int64_t(buffer.size()) * 4 / width;
-    for (int64_t first = 0; first < tokens_; first += capacity) {
-        const int64_t n = std::min(capacity, tokens_ - first);
+    for (; first < end; first += capacity) {
+        const int64_t n = std::min(capacity, end - first);
         read_exactly(fd_, buffer.data(), size_t(n * width), kTokenHeaderBytes + first * width,
                      path_);
         const auto* ids16 = reinterpret_cast<const uint16_t*>(buffer.data());
@@ -174,7 +176,8 @@ std::vector<std::string> token_files_matching(const std::vector<std::string>& pa
     return paths;
 }
 
-TokenFiles TokenFiles::open(const std::vector<std::string>& patterns, int64_t vocab_size) {
+TokenFiles TokenFiles::open(const std::vector<std::string>& patterns, int64_t vocab_size,
+                            Comm& comm) {
     CHECK(vocab_size > 0, Exit::Usage, "the vocabulary must not be empty",
           str("a size of ", vocab_size));
     TokenFiles files;
@@ -184,8 +187,20 @@ TokenFiles TokenFiles::open(const std::vector<std::string>& patterns, int64_t vo
     CHECK(files.tokens() > 0, Exit::Damaged, "no tokens in the token files",
           str(counted(int64_t(files.shards_.size()), "file"), " with 0 tokens, the first ",
               files.shards_[0].path()));
-    for (const TokenShard& shard : files.shards_) shard.check_ids(vocab_size);
+    const auto error = agree(comm, [&] { files.check_ids(comm.rank(), comm.size()); });
+    if (error) throw *error;
     return files;
+}
+
+// This rank's share of all tokens, as if the shards lay end to end.
+void TokenFiles::check_ids(int rank, int ranks) const {
+    const int64_t each = ceil_div(tokens(), int64_t(ranks)), begin = each * rank;
+    int64_t offset = 0;  // of the shard
+    for (const TokenShard& shard : shards_) {
+        shard.check_ids(vocab_size_, std::max<int64_t>(begin - offset, 0),
+                        std::min(begin + each - offset, shard.tokens()));
+        offset += shard.tokens();
+    }
 }
 
 int64_t TokenFiles::tokens() const {

@@ -15,6 +15,7 @@
 
 #include "llmc/core/dtype.h"
 #include "llmc/io/files.h"  // Fd
+#include "llmc/parallel/comm.h"
 
 constexpr int32_t kTokenMagic16 = 20240520, kTokenVersion16 = 1;
 constexpr int32_t kTokenMagic32 = 20240801, kTokenVersion32 = 7;
@@ -44,8 +45,8 @@ class TokenShard {
     void read_mask(uint8_t* trained, int64_t first, int64_t n) const;
     // A digest of some pages all over the file: tells data sets apart, without reading all of them.
     std::string fingerprint() const;
-    // Streams through the whole file, throws Damaged on the first id >= vocab_size.
-    void check_ids(int64_t vocab_size) const;
+    // Streams through tokens first .. end - 1, throws Damaged on the first id >= vocab_size.
+    void check_ids(int64_t vocab_size, int64_t first, int64_t end) const;
 
   private:
     TokenShard() = default;
@@ -69,10 +70,13 @@ std::vector<std::string> token_files_matching(const std::vector<std::string>& pa
 class TokenFiles {
   public:
     // Opens every file that matches a shell pattern (*, ?, [..], {a,b}, ~), in byte order of their
-    // names, whatever the locale. Each is checked as TokenShard says, ids included.
-    static TokenFiles open(const std::vector<std::string>& patterns, int64_t vocab_size);
+    // names, whatever the locale. Each is checked as TokenShard says, ids included: every rank
+    // reads its share of them, and all throw the same Error where one is no good. Collective.
+    static TokenFiles open(const std::vector<std::string>& patterns, int64_t vocab_size,
+                           Comm& comm);
+    // By one rank alone.
     static TokenFiles open(const std::string& pattern, int64_t vocab_size) {
-        return open(std::vector<std::string>{pattern}, vocab_size);
+        return open({pattern}, vocab_size, *comm_self());
     }
 
     int64_t tokens() const;              // over all shards
@@ -83,6 +87,8 @@ class TokenFiles {
     const std::vector<TokenShard>& shards() const { return shards_; }
 
   private:
+    void check_ids(int rank, int ranks) const;
+
     std::vector<TokenShard> shards_;
     int64_t vocab_size_ = 0;
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "llmc/core/check.h"
+#include "llmc/parallel/comm_testing.h"
 
 namespace fs = std::filesystem;
 
@@ -67,6 +68,46 @@ void expect_refused(const std::string& pattern, int64_t vocab, Exit code,
     }
 }
 
+// Ids are checked by ranges of the whole that ascend with the rank: who reads what, and all of it.
+TEST_F(Tokens, ranks_share_the_check_of_ids) {
+    const auto error = [](const std::string& pattern, Comm& comm) -> std::string {
+        try {
+            TokenFiles::open({pattern}, 10, comm);
+            return "";
+        } catch (const Error& e) {
+            return str(int(e.code), " ", e.what());
+        }
+    };
+    // Sizes that no number of ranks divides; one bad id at each place in turn.
+    const std::vector<size_t> sizes = {5, 0, 1, 11};
+    for (const int ranks : {1, 2, 3, 5, 20})
+        for (size_t shard = 0; shard < sizes.size(); shard++)
+            for (size_t bad = 0; bad < sizes[shard]; bad++) {
+                for (size_t i = 0; i < sizes.size(); i++) {
+                    std::vector<uint32_t> ids(sizes[i], 9);
+                    if (i == shard) ids[bad] = 10;
+                    i % 2 ? write32(str(i, ".bin"), ids) : write16(str(i, ".bin"), ids);
+                }
+                EXPECT_TRUE(on_ranks(ranks, [&](Comm& comm) {
+                    const std::string said = error(all(), comm);
+                    EXPECT_EQ(said.substr(0, 1), "3") << said;
+                    EXPECT_NE(said.find(str(shard, ".bin; found id 10 at")), std::string::npos)
+                        << said;
+                    EXPECT_NE(said.find(str("(token ", bad, ")")), std::string::npos) << said;
+                }));
+            }
+    // Each rank has files of its own, with one bad id at a place that the other rank looks at.
+    for (const int rank : {0, 1}) {
+        fs::create_directory(dir / str(rank));
+        std::vector<uint32_t> ids(8, 9);
+        ids[rank == 0 ? 4 : 3] = 10;
+        write16(str(rank, "/x.bin"), ids);
+    }
+    EXPECT_TRUE(on_ranks(2, [&](Comm& comm) {
+        EXPECT_EQ(error((dir / str(comm.rank(), "/x.bin")).string(), comm), "");
+    }));
+}
+
 TEST_F(Tokens, samples_are_windows_inside_shards_and_shards_come_by_name) {
     write16("b.bin", count_up(100, 9));    // 2 windows of 4 + 1, token 108 starts no third
     write32("a.bin", count_up(70000, 8));  // 1 window, 70005..70007 are left over
@@ -91,8 +132,8 @@ TEST_F(Tokens, samples_are_windows_inside_shards_and_shards_come_by_name) {
 TEST_F(Tokens, patterns_may_overlap_and_files_may_move_in_memory) {
     write16("x_train_000000.bin", count_up(0, 5));
     write16("x_train_000001.bin", count_up(5, 5));
-    TokenFiles files =
-        TokenFiles::open({(dir / "{*_000000.bin,x_train*.bin}").string(), all()}, 100);
+    TokenFiles files = TokenFiles::open({(dir / "{*_000000.bin,x_train*.bin}").string(), all()},
+                                        100, *comm_self());
     EXPECT_EQ(files.tokens(), 10);
     TokenFiles moved = std::move(files);
     files = std::move(moved);
@@ -155,7 +196,7 @@ TEST_F(Tokens, broken_files_get_one_clear_error) {
     expect_refused(bin, 10, Exit::Usage, {"no token files", bin});
     expect_refused(dir.string(), 10, Exit::Usage, {"a directory", dir.string()});
     write16("x.bin", {1});
-    EXPECT_THROW(TokenFiles::open({bin, bin + "2"}, 10), Error);
+    EXPECT_THROW(TokenFiles::open({bin, bin + "2"}, 10, *comm_self()), Error);
 
     std::ofstream(bin).close();
     expect_refused(bin, 10, Exit::Damaged, {bin, "0 bytes", "1024"});

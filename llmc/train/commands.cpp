@@ -106,7 +106,7 @@ static Exit eval_with(const Options& opt, World& world) {
     const auto model = model_load<Elem>(opt.model, world, memory);
     const int T = opt.seq_len > 0 ? opt.seq_len : std::min(model.cfg.max_T, kSeqLen);
     check_seq_len(model.cfg, T);
-    const TokenFiles data = TokenFiles::open(opt.data, model.cfg.V);
+    const TokenFiles data = TokenFiles::open(opt.data, model.cfg.V, *world.dp);
     check_alike(alike_lines(data), world);
     CHECK(data.samples(T) > 0, Exit::Usage, "the data is shorter than one sample",
           counted(data.tokens(), "token"), str("at least ", T + 1, " in one shard"));

@@ -147,7 +147,7 @@ Run run_open(const Options& opt, World& world) {
     options_derive(run.opt, run.cfg.max_T, world.size);
 
     // The data: every shard's header, size and ids are checked here.
-    run.train = TokenFiles::open(opt.data, run.cfg.V);
+    run.train = TokenFiles::open(opt.data, run.cfg.V, *world.dp);
     CHECK(run.train.samples(run.opt.seq_len) > 0, Exit::Usage,
           "the training data is shorter than one sample", counted(run.train.tokens(), "token"),
           str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
@@ -158,7 +158,7 @@ Run run_open(const Options& opt, World& world) {
           str("at least one a rank: ", world.size),
           "fewer ranks, more data, or a smaller --seq-len");
     if (!opt.val_data.empty()) {
-        run.val = TokenFiles::open(opt.val_data, run.cfg.V);
+        run.val = TokenFiles::open(opt.val_data, run.cfg.V, *world.dp);
         CHECK(run.val->samples(run.opt.seq_len) > 0, Exit::Usage,
               "the validation data is shorter than one sample", counted(run.val->tokens(), "token"),
               str("at least --seq-len + 1 = ", run.opt.seq_len + 1, " in one shard"));
