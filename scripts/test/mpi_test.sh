@@ -96,9 +96,15 @@ grep -q '"comm_exposed_ms"' "$work/planned/log.jsonl" && ok "the log has hidden 
     || not_ok "the log has hidden and exposed communication"
 # The table at the start names what is held, and the plan says the same.
 memory_of() { awk '/^ *memory|^total memory/ { print $(NF-1), $NF; exit }' "$1"; }
-"$train_gpt" plan "${toy[@]}" --ranks 2 --zero 2 --bucket-mb 0.007 | grep '^total memory' > "$work/plan"
-[ -n "$(memory_of "$work/plan")" ] && [ "$(memory_of "$work/plan")" = "$(memory_of "$work/out")" ] && ok "memory as planned: $(memory_of "$work/plan")" \
-    || { cat "$work/plan" "$work/out"; not_ok "memory as planned"; }
+bad="" sizes=""
+for layout in 1,0 2,0 2,1 2,2 2,3 3,0 3,1 3,2 3,3 5,2; do
+    rm -rf "$work/planned"
+    run_layout $layout "$work/planned" --save-every 0 --bucket-mb 0.007 --steps 1 --warmup-steps 0 --val-every 0
+    "$train_gpt" plan "${toy[@]}" --ranks "${layout%,*}" --zero "${layout#*,}" --bucket-mb 0.007 --val-every 0 | grep '^total memory' > "$work/plan"
+    [ -n "$(memory_of "$work/plan")" ] && [ "$(memory_of "$work/plan")" = "$(memory_of "$work/out")" ] || { cat "$work/plan" "$work/out"; bad+=" $layout"; }
+    sizes+=" $layout: $(memory_of "$work/plan"),"
+done
+[ -z "$bad" ] && ok "memory as planned,${sizes%,}" || not_ok "memory as planned:$bad"
 
 # ---- saved behind the training: the same files
 same=""
