@@ -27,6 +27,7 @@ for bad in "--steps 0" "--steps -1" "--micro-batch 0" "--micro-batch -2" "--seq-
     # shellcheck disable=SC2086  # two words
     expect "bad value $bad" 2 "${bad% *}" "expected" -- train --data "$data" $bad
 done
+expect "16 bits on a CPU" 2 "--dtype bf16 needs a GPU" "hint: --dtype fp32" -- train --data "$data" --dtype bf16 --device cpu
 if "$gpt" --version | grep -q '^CUDA *no'; then
     for command in "train --data $data" plan; do
         # shellcheck disable=SC2086  # words
