@@ -131,7 +131,7 @@ is "SIGTERM: saved" grep -q '"event":"save"' "$work/long/log.jsonl"
 "$gpt" tokenize "$work/text.txt" --tokenizer byte --val-fraction 0 --out "$work/single" > "$work/.tok" 2>&1
 expect "one of each" 0 "1 layer," "1 head," "1 shard," "1 thread," "matrix products: own (" "on 1 rank" '!1 layers' '!1 heads' -- \
     train --data "$work/single_train_*.bin" --threads 1 --out "$work/single"
-expect "one of each in a plan, long numbers in groups" 0 "1 layer, width 8, 1 head," "1 micro-batch of 2 x 16 on 1 rank" '!1 micro-batches' -- \
+expect "one of each in a plan, long numbers in groups" 0 "1 layer, width 8, 1 head," "32 tokens = 1 x 2 x 16 on 1 rank" -- \
     "$gpt" plan --model "$tiny" --micro-batch 2 --seq-len 16
 expect "long numbers of a plan" 0 "124,439,808 parameters, 12 layers" "vocabulary 50,257 (50,304 with padding)" -- "$gpt" plan --model gpt2:124M
 
