@@ -52,7 +52,7 @@ mutate "sums: the second of a pair has no say"     $sums 's/good = fixed_accumul
 mutate "sums: gradients stay"                      $sums 's/__stcs\(reinterpret_cast<int2.*//' '*sum*'
 mutate "sums: out of range on all ranks alone"     $limbs 's/ \|\| s\.hi >= kLimb \|\| s\.hi < -kLimb//' '*clip*' $ops/clip.cu
 mutate "clip: a carry is lost"                     $limbs 's/s\.mid \+= s\.lo >> kLimbBits;//' '*clip*' $ops/clip.cu
-mutate "clip: bad sums are numbers"                $limbs 's/if \(s\.bad > 0\).*//' '*clip*' $ops/clip.cu
+mutate "clip: bad sums are numbers"                $limbs 's/if \(s\.bad > 0 \|\| /if (/' '*clip*' $ops/clip.cu
 mutate "clip: a loss of NaN is fine"               $ops/clip.cu 's/ && fabs\(limbs_value\(\*loss\)\) < INFINITY//' '*clip*'
 mutate "clip: the range flag stays"                $ops/clip.cu 's/\*out_of_range = 0;//' '*clip*'
 mutate "clip: the range flag is not looked at"     $ops/clip.cu 's/\*out_of_range \? .*$/float(sqrt(limbs_value(*squares)));/; s/^ +: float\(sqrt.*//' '*clip*'
