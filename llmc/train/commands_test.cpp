@@ -20,6 +20,7 @@ void ends(const std::function<Exit()>& command, Exit code, const std::string& sa
 }
 
 TEST(commands, every_exception_is_reported) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
     ends([] { return Exit::Done; }, Exit::Done, "");
     ends([]() -> Exit { throw Error(Exit::Damaged, "a bad byte"); }, Exit::Damaged,
          "error: a bad byte");
