@@ -19,8 +19,8 @@ class Trace {
     ~Trace();  // without write() before: this rank's part
     Trace(const Trace&) = delete;
     Trace& operator=(const Trace&) = delete;
-    // Collective: rank 0 writes the file. If it cannot any more, that is a warning: the run is
-    // done.
+    // Collective: rank 0 writes the file, one rank's part after the other as they come. If it
+    // cannot any more, that is a warning: the run is done.
     void write();
 
   private:
