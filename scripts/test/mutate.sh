@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Do the tests see faults? Sourced by dev/*/mutations_test.sh, which list faults and say how a
+# Do the tests see faults? Sourced by dev/*/*mutations_test.sh, which list faults and say how a
 # program is built and run with one. A fault is planted in a copy, so the tree stays as it is.
 #   TEST_DEEP=1 dev/X/mutations_test.sh    all of the list: minutes, so `make test-deep` runs it
 #   dev/X/mutations_test.sh WORD           those whose name holds WORD
