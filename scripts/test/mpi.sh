@@ -39,6 +39,24 @@ wait_at_most() {
     code=$?
 }
 
+# killed_beside READY COMMAND...: of two ranks the second is killed as soon as READY succeeds. The first one must
+# end by itself, $gone seconds later and with $code: mpirun would end it only much later.
+killed_beside() {
+    local ready=$1 ranks start=$SECONDS; shift
+    rm -f "$work/pid" "$work/code"
+    launch 2 --mca odls_base_sigkill_timeout 20 bash -c 'trap "" TERM
+        if [ $OMPI_COMM_WORLD_RANK = 1 ]; then echo $$ > "$1/pid"; exec "${@:2}"; fi
+        "${@:2}"; echo $? > "$1/code"' _ "$work" "$@" > "$work/out" 2> "$work/err" &
+    ranks=$!
+    until eval "$ready" || [ $((SECONDS - start)) -gt 60 ]; do sleep 0.2; done
+    kill -9 "$(cat "$work/pid")"
+    start=$SECONDS
+    until [ -s "$work/code" ] || [ $((SECONDS - start)) -gt 30 ]; do sleep 0.2; done
+    gone=$((SECONDS - start))
+    wait $ranks
+    code=$(cat "$work/code" 2> /dev/null)
+}
+
 # The toy with 12 micro-batches a step: the options are in ${toy[@]}.
 toy_ranks() {
     toy_data

@@ -68,9 +68,11 @@ for case in "${cases[@]}"; do
     # The step under way was not finished, and what is on the disk is whole.
     [ "$(grep -c '"loss"' "$work/phase/log.jsonl")" -ge $((step - 1)) ] && [ ! -e "$work/phase/ckpt/step-0000000014" ] || bad+=" [$case: killed elsewhere]"
     launch 2 "$train_gpt" "${brief[@]}" --zero 1 --save-every 0 --out "$work/phase" > "$work/out" 2> "$work/err" || { tail -n 3 "$work/err"; bad+=" [$case: resume]"; }
+    grep "refused" "$work/err" && bad+=" [$case: a checkpoint is not whole]"
     grep -qE "resumed at step (2|4|6)$" "$work/out" || { grep -m 1 "steps," "$work/out"; bad+=" [$case: newest checkpoint]"; }
     [ "$(state "$work/phase")" = "$final_brief" ] || bad+=" [$case: state]"
     ls "$work/phase/ckpt" | grep -q tmp && bad+=" [$case: something unfinished is left]"
+    enough && break
 done
 [ -z "$bad" ] && ok "a rank killed in ${#cases[@]} cases of forward, backward, reduce, update, save: all gone, resumed to the same bits" \
     || { echo "bad:$bad"; not_ok "a rank killed in each phase"; }
@@ -89,6 +91,7 @@ for i in $(seq $kills); do
     { [ $code != 0 ] && [ $seconds -le 10 ] && [ -z "$left" ]; } || bad+=" $i(exit $code, $seconds s, left:$left)"
     launch 2 "$train_gpt" "${short[@]}" --zero 1 --save-every 0 --out "$work/killed" > "$work/out" 2> "$work/err" || { tail -n 3 "$work/err"; bad+=" $i(resume)"; }
     [ "$(state "$work/killed")" = "$final" ] || bad+=" $i(state)"
+    enough && break
 done
 [ -z "$bad" ] && ok "$kills kills of a rank: all gone, and resumed on 2 ranks to the same bits" || { echo "bad:$bad"; not_ok "kills of a rank"; }
 
@@ -112,6 +115,12 @@ mkfifo "$work/pipe"
 expect "a rank that hangs before it knows its options" 6 "no progress for" "at the start" -- \
     launch 2 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$@" --config "$0"; fi; exec "$@"' "$work/pipe" "$train_gpt" "${long[@]}" --out "$work/never" --start-limit 2
 [ ! -e "$work/never" ] && ok "nothing was written by what did not start" || not_ok "nothing was written by what did not start"
+
+# ---- a rank computes on when another has been killed: no collective tells it for a minute
+killed_beside 'grep -q "^ *ranks" "$work/out" && sleep 2' \
+    "$train_gpt" "${toy[@]}" --steps 2 --warmup-steps 0 --batch-tokens 24800000 --save-every 0 --out "$work/alone"
+[ "$code" = 6 ] && [ $gone -lt 10 ] && grep -q "is gone in step 1" "$work/err" && ok "a rank that computes on is gone within 10 s, code 6" \
+    || { tail -n 5 "$work/err"; echo "exit code $code after $gone s"; not_ok "a rank that computes on is gone within 10 s, code 6"; }
 
 # ---- no alarm where nothing hangs
 # Steps that take longer than the limit: 24,000 micro-batches each.

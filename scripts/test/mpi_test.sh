@@ -46,6 +46,7 @@ for layout in $layouts; do
     [ "$(state "$out/ckpt/step-0000000010")" = "$middle" ] || bad+=" $layout(middle)"
     history "$out" | cmp -s - "$work/expected" || bad+=" $layout(log)"
     [ "$(find "$out"/ckpt/step-0000000020/shards -name 'rank-*.h5' | wc -l)" = "${layout%,*}" ] || bad+=" $layout(files)"
+    enough && break
 done
 [ -z "$bad" ] && ok "one curve on: $layouts" || { echo "differs:$bad"; not_ok "one curve on: $layouts"; }
 
@@ -189,7 +190,7 @@ expect "ranks with different programs" 2 "rank 1 was started with something else
     launch 3 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then shift; exec "$0" "$@"; fi; exec "$@"' "$work/another" "${run[@]}"
 expect "ranks with different commands" 2 "rank 1 was started with something else" "found command = plan" "expected command = train" -- \
     launch 3 bash -c 'if [ $OMPI_COMM_WORLD_RANK = 1 ]; then exec "$0" plan; fi; exec "$@"' "$train_gpt" "${run[@]}"
-# Each rank in a folder of its own, with files that only look alike: a config, a model, questions.
+# Each rank in a folder of its own, with files that only look alike.
 local_files() {  # NAME FRAGMENT COMMAND...
     local name=$1 fragment=$2; shift 2
     expect "ranks with another $name under the same name" 2 "rank 1 was started with something else" "$fragment" -- \
@@ -198,13 +199,23 @@ local_files() {  # NAME FRAGMENT COMMAND...
 mkdir "$work/local0" "$work/local1"
 cp "$work/toy.json" "$work/local0"
 sed 's/"n_inner": 23/"n_inner": 24/' "$work/toy.json" > "$work/local1/toy.json"
+cp "$work/text" "$work/text0"
+rev "$work/text" > "$work/text1"
 for rank in 0 1; do
     "$train_gpt" --model gpt2:d1 --vocab-size 257 --data "$work/d_train_*.bin" --seq-len 8 --micro-batch 1 --steps 1 --seed $rank --out "$work/seed$rank" > "$work/out" 2>&1
     "$train_gpt" export "$work/seed$rank" --format llmc --out "$work/local$rank/model.bin"
     echo "{\"text\": \"one two thre$rank\"}" > "$work/local$rank/lambada.jsonl"
+    (head -c 1024 "$work/small.bin"; tail -c +1025 "$work/small.bin" | tr a $rank) > "$work/local$rank/data.bin"
+    "$train_gpt" train-bpe "$work/text$rank" --vocab-size 270 --out "$work/local$rank/bpe.json" > "$work/out" 2>&1
 done
 other=("${toy[@]}" --out "$work/no") other[1]=toy.json
 local_files config "the model's n_inner = 24" "${other[@]}"
+other=("${toy[@]}" --out "$work/no") other[3]=data.bin
+local_files "data" "data.bin = 3132 tokens" "${other[@]}"
+other=("${toy[@]}" --out "$work/no") other[1]=model.bin
+local_files "model to begin with" "model.bin = weights" "${other[@]}"
+other=("${toy[@]}" --out "$work/no" --tokenizer bpe.json --vocab-size 270) other[1]=gpt2:d1
+local_files tokenizer "found tokenizer = " "${other[@]}"
 local_files model "model.bin = weights" eval --model model.bin --data "$work/d_val_*.bin" --seq-len 31
 local_files "test set" "lambada.jsonl = 1 question," eval --model "$work/one" --task lambada --file lambada.jsonl
 

@@ -100,18 +100,7 @@ run_layout 2,3 "$work/planned" --save-every 0
     ok "memory as planned: $(memory_of "$work/plan")" || { cat "$work/plan" "$work/out"; not_ok "memory as planned"; }
 
 # ---- a rank that dies takes the other along, though that waits on its GPU; mpirun would end it only later
-start=$SECONDS
-launch 2 --mca odls_base_sigkill_timeout 10 bash -c 'trap "" TERM
-    if [ $OMPI_COMM_WORLD_RANK = 1 ]; then echo $$ > "$1/pid"; exec "${@:2}"; fi
-    "${@:2}"; echo $? > "$1/code"' _ "$work" \
-    "$train_gpt" "${toy[@]}" --steps 5000 --zero 2 --save-every 0 --val-every 0 --out "$work/killed" > "$work/out" 2> "$work/err" &
-run=$!
-until [ -s "$work/killed/log.jsonl" ] || [ $((SECONDS - start)) -gt 60 ]; do sleep 0.2; done
-kill -9 "$(cat "$work/pid")"
-start=$SECONDS
-until [ -s "$work/code" ] || [ $((SECONDS - start)) -gt 30 ]; do sleep 0.2; done
-gone=$((SECONDS - start))
-wait $run
-[ -s "$work/killed/log.jsonl" ] && [ "$(cat "$work/code")" = 6 ] && [ $gone -lt 10 ] && grep -q "is gone in step" "$work/err" &&
+killed_beside '[ -s "$work/killed/log.jsonl" ]' "$train_gpt" "${toy[@]}" --steps 5000 --zero 2 --save-every 0 --val-every 0 --out "$work/killed"
+[ -s "$work/killed/log.jsonl" ] && [ "$code" = 6 ] && [ $gone -lt 10 ] && grep -q "is gone in step" "$work/err" &&
     ok "a killed rank: the other is gone within 10 s, code 6" ||
-    { tail "$work/err"; cat "$work/code"; echo "after $gone s"; not_ok "a killed rank: the other is gone within 10 s, code 6"; }
+    { tail "$work/err"; echo "exit code $code after $gone s"; not_ok "a killed rank: the other is gone within 10 s, code 6"; }

@@ -13,6 +13,8 @@ not_ok() {
     echo "not ok $count - $1"
     [ -z "${TAP_FAIL_FAST:-}" ] || exit 1
 }
+# Whether a loop that collects its findings in $bad may end.
+enough() { [ -n "${TAP_FAIL_FAST:-}" ] && [ -n "$bad" ]; }
 skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
 
 # is NAME COMMAND...: passes if the command succeeds; its output is shown only if it fails.
