@@ -115,7 +115,7 @@ void ceilings(Bench& b, Ring& ring, int64_t copy_bytes, int n, Workspace ws) {
     const CudaDevice device = cuda_device();
     std::printf(
         "{\"device\":\"%s\",\"arch\":%d,\"memory\":%lld,\"copy_gb_per_s\":%.1f,"
-        "\"gemm_n\":%d,\"gemm_tflops\":%.1f}\n",
+        "\"gemm_n\":%d,\"gemm_tflops\":%.4g}\n",
         device.name.c_str(), device.arch, (long long)device.memory, b.copy_rate * 1e-9, n,
         b.gemm_rate * 1e-12);
 }
