@@ -72,8 +72,8 @@ classifier=llmc/ops/classifier_cpu.cpp
 mutate "mask: prompts are trained on"          llmc/train/documents.cpp 's/(at\("prompt"\).*), false\)/\1, true)/' '*Tokenize*'
 mutate "mask: a token across the border is"    llmc/train/tokenize.cpp 's/end <= int64_t\(range->begin\)/at < int64_t(range->begin)/' '*Tokenize*'
 mutate "mask: the token after a prompt is not" llmc/train/tokenize.cpp 's/int64_t\(range->end\) <= at\)/int64_t(range->end) < at)/' '*Tokenize*'
-mutate "mask: a token early"                   llmc/io/tokens.cpp 's/trained\(first \+ 1 \+ i\)/trained(first + i)/' '*Tokens*'
-mutate "mask: read the wrong way round"        llmc/io/tokens.cpp 's/!shard->trained/shard->trained/' '*Tokens*'
+mutate "mask: a token early"                   llmc/io/tokens.cpp 's/(read_mask\(trained\.data\(\), first) \+ 1,/\1,/' '*Tokens*'
+mutate "mask: read the wrong way round"        llmc/io/tokens.cpp 's/if \(!trained\[/if (trained[/' '*Tokens*'
 mutate "mask: forward does without"            $classifier '0,/if \(targets\[n\] == kIgnoreTarget\) continue;/s//if (targets[n] == kIgnoreTarget) { losses[n] = 1; continue; }/' '*classifier*'
 mutate "mask: gradients of what is ignored"    $classifier 's/std::fill\(x, x \+ V, 0\.f\);//' '*classifier*'
 mutate "mask: the mean is over all tokens"     llmc/train/batch.cpp 's/std::count\(batch.targets.begin.*/0;/' finetune_test.sh
