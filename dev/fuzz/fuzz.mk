@@ -5,9 +5,9 @@ FUZZ_CXX  ?= $(or $(shell command -v clang++),$(lastword $(sort $(wildcard /usr/
 FUZZ_SRC  := dev/fuzz/fuzz.cpp $(addprefix llmc/core/,check.cpp hash.cpp nearest.cpp rng.cpp) \
              $(filter-out %_test.cpp,$(wildcard llmc/io/tokenizer*.cpp)) \
              $(addprefix llmc/io/,files.cpp csv.cpp data_info.cpp file_runs.cpp llama2c_model.cpp llmc_eval.cpp \
-               llmc_model.cpp manifest.cpp safetensors.cpp text_file.cpp tokens.cpp) \
+               llmc_model.cpp manifest.cpp safetensors.cpp text_file.cpp tokens.cpp checkpoint_agree.cpp) \
              $(addprefix llmc/train/,documents.cpp eval_questions.cpp options.cpp options_parse.cpp) \
-             $(addprefix llmc/parallel/,comm_record.cpp liveness.cpp timeline.cpp) llmc/model/config.cpp
+             $(addprefix llmc/parallel/,comm.cpp comm_record.cpp comm_self.cpp liveness.cpp timeline.cpp) llmc/model/config.cpp
 FUZZ_OBJ  := $(FUZZ_SRC:%.cpp=$(FUZZ)/%.o)
 FUZZ_FLAGS := -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined \
               -fno-sanitize-recover=undefined

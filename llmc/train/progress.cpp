@@ -92,13 +92,6 @@ std::string duration_text(double seconds) {
     return text;
 }
 
-std::string grouped(int64_t n) {
-    std::string digits = std::to_string(n);
-    for (int64_t at = int64_t(digits.size()) - 3; at > (n < 0); at -= 3)
-        digits.insert(size_t(at), 1, ',');
-    return digits;
-}
-
 bool colours_wanted(int fd) {
     const char* no_color = std::getenv("NO_COLOR");
     if (no_color && *no_color) return false;

@@ -32,7 +32,12 @@ void progress_clear();
 // "12s", "3m05s", "2h07m", "3d04h".
 std::string duration_text(double seconds);
 // "1,234,567".
-std::string grouped(int64_t n);
+inline std::string grouped(int64_t n) {
+    std::string digits = std::to_string(n);
+    for (int64_t at = int64_t(digits.size()) - 3; at > (n < 0); at -= 3)
+        digits.insert(size_t(at), 1, ',');
+    return digits;
+}
 
 // May this stream carry colours? A terminal other than TERM=dumb, and no mpirun or srun between, or
 // CLICOLOR_FORCE or FORCE_COLOR (bixense.com/clicolors, force-color.org) says so; never against
