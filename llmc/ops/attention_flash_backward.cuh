@@ -52,6 +52,32 @@ struct Owned {
     }
 };
 
+// P^T from transposed scores: keys from `mine` on down, queries from t0 on across.
+template <int kN>
+__device__ __forceinline__ void transposed_weights(float (&w)[1][kN / 8][4], const float* tile_lse,
+                                                   int t0, int mine, float scale_log2, int lane) {
+#pragma unroll
+    for (int n = 0; n < kN / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int column = n * 8 + lane % 4 * 2 + i % 2;
+            const bool seen = mine + lane / 4 + i / 2 * 8 <= t0 + column;
+            w[0][n][i] = seen ? exp2f(w[0][n][i] * scale_log2 - tile_lse[column]) : 0.f;
+        }
+}
+
+// dS^T = P^T * (v dout^T - delta).
+template <int kN>
+__device__ __forceinline__ void transposed_gradient(float (&w)[1][kN / 8][4],
+                                                    const float (&dw)[1][kN / 8][4],
+                                                    const float* tile_delta, int lane) {
+#pragma unroll
+    for (int n = 0; n < kN / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            w[0][n][i] *= dw[0][n][i] - tile_delta[n * 8 + lane % 4 * 2 + i % 2];
+}
+
 // ---- dk and dv. Blocks: (key tiles, KV, B); the first keys, which most queries see, start first.
 template <class Tile>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -110,23 +136,12 @@ __global__ void __launch_bounds__(kThreads, 2)
             // P^T, then dv += P^T dout.
             float w[1][kN / 8][4] = {}, dw[1][kN / 8][4] = {};
             k.times_transposed(w, tile_q);
-#pragma unroll
-            for (int n = 0; n < kN / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int column = n * 8 + lane % 4 * 2 + i % 2;
-                    const bool seen = mine + lane / 4 + i / 2 * 8 <= t0 + column;
-                    w[0][n][i] = seen ? exp2f(w[0][n][i] * scale_log2 - tile_lse[column]) : 0.f;
-                }
+            transposed_weights<kN>(w, tile_lse, t0, mine, scale_log2, lane);
             weights_times_tile<kHS, 1, kN>(dv, w, tile_do);
 
             // dS^T, then dk += dS^T q.
             v.times_transposed(dw, tile_do);
-#pragma unroll
-            for (int n = 0; n < kN / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    w[0][n][i] *= dw[0][n][i] - tile_delta[n * 8 + lane % 4 * 2 + i % 2];
+            transposed_gradient<kN>(w, dw, tile_delta, lane);
             weights_times_tile<kHS, 1, kN>(dk, w, tile_q);
         }
         __syncthreads();

@@ -50,13 +50,67 @@ __device__ __forceinline__ float softmax_step(float (&s)[kTiles][4], int j, floa
     return shrink;
 }
 
+// Keys behind a query get weight exp(-infinity) = 0. u0, mine: the tile's first key, the warp's
+// first query.
+template <int kMI, int kN>
+__device__ __forceinline__ void causal_mask(float (&s)[kMI][kN / 8][4], int u0, int mine) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < kMI; m++)
+#pragma unroll
+        for (int n = 0; n < kN / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int key = u0 + n * 8 + lane % 4 * 2 + i % 2;
+                const int query = mine + 16 * m + lane / 4 + i / 2 * 8;
+                if (key > query) s[m][n][i] = -INFINITY;
+            }
+}
+
+// Turns a tile's scores into weights, and shrinks what was added up before.
+template <int kHS, int kMI, int kN>
+__device__ __forceinline__ void softmax_rows(float (&s)[kMI][kN / 8][4],
+                                             float (&acc)[kMI][kHS / 8][4], float (&most)[kMI][2],
+                                             float (&sum)[kMI][2], float scale_log2) {
+#pragma unroll
+    for (int m = 0; m < kMI; m++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const float shrink = softmax_step(s[m], j, most[m][j], sum[m][j], scale_log2);
+#pragma unroll
+            for (int n = 0; n < kHS / 8; n++) {
+                acc[m][n][2 * j] *= shrink;
+                acc[m][n][2 * j + 1] *= shrink;
+            }
+        }
+}
+
+// What makes the weights of each row sum to 1, and the rows' log-sum-exp.
+template <int kMI>
+__device__ __forceinline__ void softmax_end(float (&factor)[kMI][2], float* lse,
+                                            const float (&most)[kMI][2], const float (&sum)[kMI][2],
+                                            int mine, const AttentionShape& p) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < kMI; m++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            float total = sum[m][j];
+            total += __shfl_xor_sync(0xffffffffu, total, 1);
+            total += __shfl_xor_sync(0xffffffffu, total, 2);
+            factor[m][j] = 1 / total;
+            const int t = mine + 16 * m + 8 * j + lane / 4;
+            if (lane % 4 == 0 && t < p.T) lse[t] = most[m][j] * p.scale + logf(total);
+        }
+}
+
 // Blocks: (query tiles, H, B); the last queries, which have most to do, start first.
 template <class Tile>
 __global__ void __launch_bounds__(kThreads, Tile::kBlocks)
     forward_kernel(bf16* __restrict__ out, float* __restrict__ lse, const bf16* __restrict__ qkv,
                    AttentionShape p) {
     constexpr int kHS = Tile::kHS, kMI = Tile::kMI, kM = Tile::kM, kN = Tile::kN;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / 32;
     const int first = (gridDim.x - 1 - blockIdx.x) * kM, h = blockIdx.y, b = blockIdx.z;
     const int warp_row = warp * 16 * kMI, mine = first + warp_row;
     const bf16 *k = qkv + p.key_at(b, p.kv_head(h)), *v = qkv + p.value_at(b, p.kv_head(h));
@@ -108,48 +162,16 @@ __global__ void __launch_bounds__(kThreads, Tile::kBlocks)
             }
 
             // Causality matters only where the tile reaches beyond the warp's first query.
-            if (u0 + kN - 1 > mine)
-#pragma unroll
-                for (int m = 0; m < kMI; m++)
-#pragma unroll
-                    for (int n = 0; n < kN / 8; n++)
-#pragma unroll
-                        for (int i = 0; i < 4; i++) {
-                            const int key = u0 + n * 8 + lane % 4 * 2 + i % 2;
-                            const int query = mine + 16 * m + lane / 4 + i / 2 * 8;
-                            if (key > query) s[m][n][i] = -INFINITY;
-                        }
-                        // Tile 0 holds key 0, which every query sees: the maximum is finite from
-                        // then on.
-#pragma unroll
-            for (int m = 0; m < kMI; m++)
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    const float shrink = softmax_step(s[m], j, most[m][j], sum[m][j], scale_log2);
-#pragma unroll
-                    for (int n = 0; n < kHS / 8; n++) {
-                        acc[m][n][2 * j] *= shrink;
-                        acc[m][n][2 * j + 1] *= shrink;
-                    }
-                }
+            if (u0 + kN - 1 > mine) causal_mask<kMI, kN>(s, u0, mine);
+            // Tile 0 holds key 0, which every query sees: the maximum is finite from then on.
+            softmax_rows<kHS, kMI, kN>(s, acc, most, sum, scale_log2);
             weights_times_tile<kHS, kMI, kN>(acc, s, tile_v);
         }
         __syncthreads();  // the next copies overwrite this stage
     }
 
     float factor[kMI][2];
-#pragma unroll
-    for (int m = 0; m < kMI; m++)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            float total = sum[m][j];
-            total += __shfl_xor_sync(0xffffffffu, total, 1);
-            total += __shfl_xor_sync(0xffffffffu, total, 2);
-            factor[m][j] = 1 / total;
-            const int t = mine + 16 * m + 8 * j + lane / 4;
-            if (lane % 4 == 0 && t < p.T)
-                lse[p.lse_at(b, h) + t] = most[m][j] * p.scale + logf(total);
-        }
+    softmax_end<kMI>(factor, lse + p.lse_at(b, h), most, sum, mine, p);
     rows_store<kHS, kMI>(out + p.out_at(b, h), p.width(), first, p.T, acc, factor, sq);
 }
 

@@ -120,6 +120,46 @@ struct alignas(2 * sizeof(Elem)) Pair {
     Elem a, b;
 };
 
+// A warp a row: keeps dy and x in shared memory, writes dx or adds to it.
+template <class Elem, bool kRms, bool kResidual, bool kAligned>
+__device__ __forceinline__ void row_backward(Elem* dx, Elem* dy_row, Elem* x_row, const Elem* dy,
+                                             const Elem* x, const Elem* w, float m, float r,
+                                             int C) {
+    using Packet = Packed128<Elem>;
+    const int lane = threadIdx.x % 32;
+    // Load and reduce.
+    float sum_g = 0, sum_gx = 0;
+    for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
+        const Packet d = packet_load<kAligned>(dy, c, C), v = packet_load<kAligned>(x, c, C),
+                     wv = packet_load_shared<kAligned>(w, c, C);
+        store128(dy_row + c, d);
+        store128(x_row + c, v);
+#pragma unroll
+        for (int k = 0; k < Packet::size; k++) {  // beyond C: d = w = 0
+            const float g = as_float(d[k]) * as_float(wv[k]);
+            sum_g += g;
+            sum_gx += g * ((as_float(v[k]) - m) * r);
+        }
+    }
+    const float mean_g = kRms ? 0.f : warp_sum(sum_g) / C, mean_gx = warp_sum(sum_gx) / C;
+
+    // dx, from the lane's own packets.
+    for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
+        const Packet d = load128(dy_row + c), v = load128(x_row + c),
+                     wv = packet_load_shared<kAligned>(w, c, C);
+        Packet out;
+        if constexpr (kResidual) out = packet_load<kAligned>(dx, c, C);
+#pragma unroll
+        for (int k = 0; k < Packet::size; k++) {
+            const float g = as_float(d[k]) * as_float(wv[k]), xhat = (as_float(v[k]) - m) * r;
+            float value = r * (g - mean_g - xhat * mean_gx);
+            if constexpr (kResidual) value += as_float(out[k]);
+            out[k] = as_elem<Elem>(value);
+        }
+        packet_store<kAligned>(dx, c, C, out);
+    }
+}
+
 // partials: (gridDim.x, 2, padded C): each block's sums for dw, then for db; Rms: (gridDim.x, 1,
 // ...).
 template <class Elem, bool kRms, bool kResidual, bool kAligned>
@@ -128,7 +168,6 @@ __global__ void __launch_bounds__(32 * kBackwardWarps, 1)
                          const Elem* __restrict__ x, const Elem* __restrict__ w,
                          const float* __restrict__ mean, const float* __restrict__ rstd, int N,
                          int C) {
-    using Packet = Packed128<Elem>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int Cp = int(padded(C));
     Elem* dy_rows = dyn_smem<Elem>();                           // (warps, Cp)
@@ -145,43 +184,11 @@ __global__ void __launch_bounds__(32 * kBackwardWarps, 1)
     for (int c = threadIdx.x; c < 2 * Cp; c += blockDim.x) dw[c] = 0;
 
     for (int first = blockIdx.x * warps; first < N; first += gridDim.x * warps) {
-        // A warp a row: load and reduce.
         if (const int n = first + warp; n < N) {
             const size_t at = size_t(n) * C;
             const float m = kRms ? 0.f : mean[n], r = rstd[n];
-            Elem *dy_row = dy_rows + warp * Cp, *x_row = x_rows + warp * Cp;
-            float sum_g = 0, sum_gx = 0;
-            for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
-                const Packet d = packet_load<kAligned>(dy + at, c, C),
-                             v = packet_load<kAligned>(x + at, c, C),
-                             wv = packet_load_shared<kAligned>(w, c, C);
-                store128(dy_row + c, d);
-                store128(x_row + c, v);
-#pragma unroll
-                for (int k = 0; k < Packet::size; k++) {  // beyond C: d = w = 0
-                    const float g = as_float(d[k]) * as_float(wv[k]);
-                    sum_g += g;
-                    sum_gx += g * ((as_float(v[k]) - m) * r);
-                }
-            }
-            const float mean_g = kRms ? 0.f : warp_sum(sum_g) / C, mean_gx = warp_sum(sum_gx) / C;
-
-            // dx, from the lane's own packets.
-            for (int c = lane * Packet::size; c < C; c += 32 * Packet::size) {
-                const Packet d = load128(dy_row + c), v = load128(x_row + c),
-                             wv = packet_load_shared<kAligned>(w, c, C);
-                Packet out;
-                if constexpr (kResidual) out = packet_load<kAligned>(dx + at, c, C);
-#pragma unroll
-                for (int k = 0; k < Packet::size; k++) {
-                    const float g = as_float(d[k]) * as_float(wv[k]),
-                                xhat = (as_float(v[k]) - m) * r;
-                    float value = r * (g - mean_g - xhat * mean_gx);
-                    if constexpr (kResidual) value += as_float(out[k]);
-                    out[k] = as_elem<Elem>(value);
-                }
-                packet_store<kAligned>(dx + at, c, C, out);
-            }
+            row_backward<Elem, kRms, kResidual, kAligned>(
+                dx + at, dy_rows + warp * Cp, x_rows + warp * Cp, dy + at, x + at, w, m, r, C);
             if (lane == 0) {
                 means[warp] = m;
                 rstds[warp] = r;
