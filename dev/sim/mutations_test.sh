@@ -25,7 +25,7 @@ mutant_build() {
     mapfile -t runtime < <(printf '%s\n' dev/sim/src/*.cpp | sed "s|^|$build/sim/obj/|; s|cpp$|o|" |
         grep -vE "${mode:+none}/(trace|race|count|hooks)\.o")
     read -r -a libs <<< "$(sed -n 's/^PROBE_LDLIBS :=//p' "$build/probe.mk") -ldl -lgtest -lgtest_main"
-    "${link[@]}" "${objects[@]}" "${tests[@]/#/$sim/obj/}" "${runtime[@]}" "$sim/$library" "${libs[@]}" -o "$work/mutant"
+    "${link[@]}" "${objects[@]}" "${tests[@]/#/$build/sim/obj/}" "${runtime[@]}" "$sim/$library" "${libs[@]}" -o "$work/mutant"
 }
 # The simulator reports deadlocks, so a run out of time has found nothing.
 mutant_run() {
