@@ -78,8 +78,18 @@ Watchdog::Watchdog(World& world, const WatchLimits& of) : world_(world) {
 }
 
 Watchdog::~Watchdog() {
-    ending_ = true;
+    {
+        const std::lock_guard lock(end_mutex_);
+        ending_ = true;
+    }
+    end_.notify_all();
     thread_.join();
+}
+
+// Until the next look; false: there is none, since the watchdog ends.
+bool Watchdog::wait_a_while() {
+    std::unique_lock lock(end_mutex_);
+    return !end_.wait_for(lock, std::chrono::milliseconds(100), [&] { return ending_.load(); });
 }
 
 void Watchdog::limits(const WatchLimits& limits) {
@@ -111,8 +121,7 @@ void Watchdog::say_last_words() {
 }
 
 void Watchdog::run() {
-    for (double before = comm_clock(); !ending_;) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (double before = comm_clock(); wait_a_while();) {
         const double now = comm_clock();
         // This process has been stopped itself (^Z, a debugger): it counts from its continuation.
         if (now - before > kStopped) liveness_mark();

@@ -14,6 +14,7 @@
 // hosts tell each other when their hosts last progressed (MpiSession::beat).
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -42,6 +43,7 @@ class Watchdog {
 
   private:
     void run();
+    bool wait_a_while();
     void update_status(double now);
     void look_for_the_dead();
     void look_at_gpus();
@@ -57,6 +59,8 @@ class Watchdog {
     std::mutex mutex_;
     std::function<void()> last_words_;
     bool seen_ = false;  // this process has seen that of its neighbour
+    std::mutex end_mutex_;
+    std::condition_variable end_;
     std::atomic<bool> ending_{false};
     std::thread thread_;  // last: it uses the others
 };
