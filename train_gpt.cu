@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
         check_started_alike(opt, world);
         if (opt.answered) return Exit::Done;
         device_setup(opt, world);
+        check_device_alike(opt, world);
         watch_command(opt, world, watchdog);
         switch (opt.command) {
             case Command::Train:

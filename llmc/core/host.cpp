@@ -13,11 +13,11 @@ std::string host_name() {
     return name;
 }
 
-CoreMask cores_mask() {
+CoreMask cores_mask(int pid) {
     cpu_set_t set;
     CoreMask mask{};
     static_assert(sizeof set == sizeof mask, "1024 cores");
-    if (::sched_getaffinity(0, sizeof set, &set) == 0) std::memcpy(&mask, &set, sizeof mask);
+    if (::sched_getaffinity(pid, sizeof set, &set) == 0) std::memcpy(&mask, &set, sizeof mask);
     return mask;
 }
 

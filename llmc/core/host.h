@@ -6,8 +6,8 @@
 
 std::string host_name();
 
-// A bit for each core that this process may run on; all 0 if the system does not say.
+// A bit for each core that a process may run on; all 0 if the system does not say.
 using CoreMask = std::array<uint64_t, 16>;
-CoreMask cores_mask();
-int cores_given();   // their number, at least 1
-int cores_online();  // of the machine
+CoreMask cores_mask(int pid = 0);  // 0: this one
+int cores_given();                 // their number, at least 1
+int cores_online();                // of the machine

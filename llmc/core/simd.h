@@ -6,9 +6,9 @@
 #include <cstring>
 #if defined(__FMA__)
 #include <immintrin.h>
+#endif
 
 #include "llmc/core/round.h"
-#endif
 
 // vec_fma: a * b + c, rounded once where the machine can. vec_min, vec_max: the smaller and the
 // larger of a and b; b where either is a NaN.

@@ -71,12 +71,15 @@ std::optional<Error> agree_on_root(Comm& comm, const std::function<void()>& work
     });
 }
 
-bool wait_for_all(Comm& comm, double seconds, const std::function<bool()>& ask) {
+bool wait_for_all(Comm& comm, double seconds, const std::function<bool()>& ask,
+                  const std::function<bool()>& stop) {
     constexpr double pause = 0.1;
     for (double waited = 0;; waited += pause) {
-        int32_t yes = ask();
-        comm.all_reduce(&yes, 1, ReduceOp::Min, "waiting for what all ranks need");
-        if (yes || waited >= seconds) return yes;
+        int32_t no_stop[2] = {!ask(), stop && stop()};
+        comm.all_reduce(no_stop, 2, ReduceOp::Max, "waiting for what all ranks need");
+        if (!no_stop[0] || waited >= seconds) return !no_stop[0];
+        CHECK(!no_stop[1], Exit::Signalled,
+              "stopped by a signal while waiting, with nothing to save");
         std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     }
 }

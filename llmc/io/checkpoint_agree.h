@@ -23,6 +23,7 @@ std::optional<Error> agree_on_root(Comm& comm, const std::function<void()>& work
 // Asks again and again, with a pause in between, until the answer is true on all ranks or `seconds`
 // are over; returns whether it was. Each try is a collective, hence a sign of life for the
 // watchdogs of all ranks. `ask` may communicate, but must not throw.
-bool wait_for_all(Comm& comm, double seconds, const std::function<bool()>& ask);
+bool wait_for_all(Comm& comm, double seconds, const std::function<bool()>& ask,
+                  const std::function<bool()>& stop = {});
 // A network file system may show a moment later what another machine has written.
-constexpr double kSeenSeconds = 3;
+constexpr double kSeenSeconds = 3, kSeenMost = 120;

@@ -123,7 +123,7 @@ static std::vector<std::string> list_checkpoints(const std::string& dir, Comm& c
                                                  double patience) {
     std::string names, of_root;
     std::optional<Error> error;
-    wait_for_all(comm, std::max(patience, kSeenSeconds), [&] {
+    wait_for_all(comm, std::clamp(patience, kSeenSeconds, kSeenMost), [&] {
         error = agree(comm, [&] { names = names_in(dir); });
         if (!error) of_root = broadcast_text(comm, names);
         return error || names == of_root;

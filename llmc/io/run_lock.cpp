@@ -93,17 +93,21 @@ static Fd prepare(const std::string& out) {
 }
 
 // Rank 0's tries, while all ranks wait with it. Returns what the last one came to.
-static int lock_within(const std::string& out, int fd, double patience, Comm& comm) {
+static int lock_within(const std::string& out, int fd, double patience, Comm& comm,
+                       const std::function<bool()>& stop) {
     int why = 0;
     bool told = false;
-    wait_for_all(comm, patience, [&] {
-        why = comm.rank() == 0 ? lock_try(fd) : 0;
-        if (is_held(why) && patience > 0 && !told)
-            checkpoint_warn(str(out, " is in use by another run: ", holder(out),
-                                "; waiting for it up to ", patience, " s (--lock-wait)"));
-        told = true;
-        return !is_held(why);
-    });
+    wait_for_all(
+        comm, patience,
+        [&] {
+            why = comm.rank() == 0 ? lock_try(fd) : 0;
+            if (is_held(why) && patience > 0 && !told)
+                checkpoint_warn(str(out, " is in use by another run: ", holder(out),
+                                    "; waiting for it up to ", patience, " s (--lock-wait)"));
+            told = true;
+            return !is_held(why);
+        },
+        stop);
     return why;
 }
 
@@ -148,17 +152,18 @@ static void check_seen(const std::string& out, const json& found, const json& ow
           "a directory that can be written, on every rank");
 }
 
-RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm, double patience) {
+RunLock::RunLock(const std::string& out, const std::string& run_id, Comm& comm, double patience,
+                 const std::function<bool()>& stop) {
     auto error = on_root(out, comm, [&] { lock_ = prepare(out); });
     if (error) throw *error;
-    const int why = lock_within(out, lock_, patience, comm);
+    const int why = lock_within(out, lock_, patience, comm, stop);
     json owner;
     error = on_root(out, comm, [&] { owner = take(out, run_id, why); });
     if (error) throw *error;
     if (comm.size() == 1) return;
     owner = json::parse(broadcast_text(comm, owner.dump(-1, ' ', false, kReplace)));
     json found;
-    wait_for_all(comm, std::max(patience, kSeenSeconds), [&] {
+    wait_for_all(comm, std::clamp(patience, kSeenSeconds, kSeenMost), [&] {
         error = agree(comm, [&] { found = path_exists(out) ? read_owner(out) : nullptr; });
         return error || found == owner;
     });

@@ -5,6 +5,7 @@
 //     OUT/owner.json   {"program":"train_gpt","run_id":..,"host":..,"pid":..}: marks OUT as ours,
 //                      and names the holder to a second run
 #pragma once
+#include <functional>
 #include <string>
 
 #include "llmc/io/files.h"
@@ -21,8 +22,10 @@ class RunLock {
     // directory that rank 0 has taken, or sees another one under that name.
     // patience: seconds to wait for a run that holds OUT, said once on stderr, and for a network
     // file system to show all ranks the same. The lock of a machine that died is held for a while
-    // (NFSv4: a lease, often 90 s), and that of a process in an endless read until it ends.
-    RunLock(const std::string& out_dir, const std::string& run_id, Comm& comm, double patience = 0);
+    // (NFSv4: a lease, often 90 s), and that of a process in an endless read until it ends. Once
+    // `stop` is true on a rank nobody waits any more: Exit::Signalled.
+    RunLock(const std::string& out_dir, const std::string& run_id, Comm& comm, double patience = 0,
+            const std::function<bool()>& stop = {});
 
   private:
     Fd lock_;  // on rank 0

@@ -244,12 +244,12 @@ double MpiSession::beat(double age) {
 }
 
 // An exchange that one host has begun must end on all, so they go on until all say that they have
-// ended. False if another host does not answer.
+// ended, however long another host still works: its watchdog answers. False if one does not.
 bool MpiSession::beats_end() {
     Handles& h = *handles_;
     if (h.leaders == MPI_COMM_NULL) return true;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     for (;;) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
         if (h.beat == MPI_REQUEST_NULL) h.beat_start(0, true);
         while (!h.beat_there()) {
             if (std::chrono::steady_clock::now() > end) return false;
@@ -260,7 +260,7 @@ bool MpiSession::beats_end() {
 }
 
 MpiSession::~MpiSession() {
-    if (abandoned || !beats_end()) return;
+    if (!beats_end()) return;
     for (MPI_Win& window : handles_->windows) MPI_Win_free(&window);
     if (handles_->host != MPI_COMM_NULL) MPI_Comm_free(&handles_->host);  // null: start() failed
     MPI_Finalize();

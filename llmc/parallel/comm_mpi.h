@@ -17,10 +17,7 @@ class MpiSession {
     // Null when no launcher has started this process: MPI is then left alone, since to start it
     // takes a while and can fail on machines that have it but do not use it.
     static std::unique_ptr<MpiSession> start();
-    // Collective; with `abandoned` nothing is done, since a rank that is gone would keep the
-    // others.
-    ~MpiSession();
-    bool abandoned = false;
+    ~MpiSession();  // collective
 
     int rank = 0, size = 1;
     int local_rank = 0, local_size = 1;  // among the ranks that share memory with this one

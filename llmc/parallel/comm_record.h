@@ -26,7 +26,7 @@ struct CommRecord {
 double comm_clock();
 
 // Around one collective; the destructor runs also when it throws. One that is queued on a GPU's
-// stream has the times of the queueing in the ring, and those of the GPU in the timeline.
+// stream has the times of the queueing in its record, and those of the GPU in the timeline.
 class CommRecording {
   public:
     CommRecording(const char* kind, const char* what, Dtype t, size_t n, int64_t sent,

@@ -16,7 +16,7 @@
 
 constexpr double kStopped = 2;  // seconds between two looks that only a stopped process has
 constexpr int kLastWords = 15;  // tenths of a second; others wait longer for this rank (world.cpp)
-constexpr double kFollow = 3;   // seconds in which a rank must notice by itself that another failed
+constexpr double kFollow = 5;   // seconds in which ranks notice and say what failed (world.cpp)
 
 static std::string phase_text(RunPhase phase, int64_t step) {
     constexpr const char* texts[] = {"at the start",

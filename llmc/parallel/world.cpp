@@ -60,6 +60,7 @@ static void share_memory(World& world) {
     std::copy(mask.begin(), mask.end(), mine.cores);
     world.mpi->host_barrier();
     world.cores = cores_of_rank(*world.status, world.local_rank, n);
+    if (world.cores == 0) world.cores = double(cores_online()) / n;  // the system does not say
     if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, int(world.cores + 1e-6)));
 
     if (one_host) {
@@ -121,10 +122,8 @@ World world_init(double limit) {
     sigemptyset(&signals);
     for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
     pthread_sigmask(SIG_BLOCK, &signals, &before);
-    {
-        const StartGuard guard(world.host, limit);
-        world.mpi = MpiSession::start();
-    }
+    const StartGuard guard(world.host, limit);
+    world.mpi = MpiSession::start();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
     if (world.mpi) {
@@ -162,16 +161,19 @@ std::string world_prefix(const World& world) {
     return str("[rank ", world.rank, "/", world.size, " ", world.host, "] ");
 }
 
-// Open MPI binds two ranks to one core each, and leaves the others to nobody.
+// Open MPI binds two ranks to one core each, and leaves the others to nobody. Its own process,
+// which has started this one, may run on all.
 static std::string cores_left_out(const World& world) {
-    int used = 0;
-    for (size_t word = 0; word < std::tuple_size_v<CoreMask>; word++) {
+    const CoreMask launcher = cores_mask(::getppid());
+    int used = 0, given = 0;
+    for (size_t word = 0; word < launcher.size(); word++) {
         uint64_t all = 0;
         for (int r = 0; r < world.local_size; r++) all |= world.status->ranks[r].cores[word];
         used += std::popcount(all);
+        given += std::popcount(launcher[word]);
     }
-    if (used >= cores_online()) return "";
-    return str("; bound to ", used, " of ", cores_online(),
+    if (used >= given) return "";
+    return str("; bound to ", used, " of ", given,
                " cores: if that was not meant, mpirun --bind-to none");
 }
 

@@ -51,6 +51,10 @@ void check_started_alike(const Options& opt, World& world) {
     check_alike(mine, world);
 }
 
+void check_device_alike(const Options& opt, World& world) {
+    check_alike(str("device = ", opt.device == Device::Cuda ? "cuda" : "cpu"), world);
+}
+
 std::string alike_lines(const TokenFiles& data) {
     std::string lines;
     for (const TokenShard& s : data.shards())

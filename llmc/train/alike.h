@@ -15,6 +15,9 @@
 // OMP_NUM_THREADS.
 void check_started_alike(const Options& opt, World& world);
 
+// Collective, after device_setup: --device auto has found the same kind on every rank.
+void check_device_alike(const Options& opt, World& world);
+
 // Collective: the same text on every rank, lines of `name = value`.
 void check_alike(const std::string& mine, World& world);
 

@@ -201,11 +201,11 @@ std::vector<OptionRow> rows() {
     row("pp", &O::pp, only_one("pipeline parallelism"), kLayout, Run, "ranks that share the layers"),
     row("ranks", &O::ranks, between(1, 99999), kLayout, Plan, "data-parallel ranks to plan for"),
 
-    row("start-limit", &O::start_limit, above(0), kLayout, Run, "seconds without progress before the first step that count as a hang: exit code 6"),
+    row("start-limit", &O::start_limit, above(0), kLayout, ~0u, "seconds without progress at the start that count as a hang: exit code 6"),
     row("step-limit", &O::step_limit, above(0), kLayout, Run, "the same within a step, a validation or a sample; a layer done is progress"),
     row("save-limit", &O::save_limit, above(0), kLayout, Run, "the same within a save"),
     row("step-limit", &O::step_limit, above(0), kLayout, Use | on(Command::SelftestComm), "seconds without progress that count as a hang of several ranks: exit code 6; a layer done is progress"),
-    row("save-limit", &O::save_limit, above(0), kLayout, Import | Export | Verify, "seconds without progress that count as a hang of several ranks: exit code 6; a piece of a file is progress"),
+    row("save-limit", &O::save_limit, above(0), kLayout, Import | Export | Verify | Tokenize | Bpe, "seconds without progress that count as a hang of several ranks: exit code 6; a piece of a file is progress"),
 
     row("out", &O::out, "DIR", kFiles, Run, "log.jsonl and checkpoints go here; one run at a time"),
     row("lock-wait", &O::lock_wait, at_least(0), kFiles, Run, "seconds to wait for another run in --out to end; the lock of a machine that died may outlive it by minutes"),
@@ -283,9 +283,11 @@ const std::vector<CommandRow>& command_table() {
 
 std::vector<std::pair<std::string, std::string>> curve_options(const Options& opt) {
     std::vector<std::pair<std::string, std::string>> values;
-    for (const OptionRow& row : option_table())
-        if (row.curve && row.belongs_to(Command::Train))
+    for (const OptionRow& row : option_table()) {
+        const bool idle = row.name == "steps" && opt.schedule == Schedule::Constant;
+        if (row.curve && !idle && row.belongs_to(Command::Train))
             values.emplace_back(row.name, row.get(opt));
+    }
     return values;
 }
 

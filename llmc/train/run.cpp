@@ -168,7 +168,8 @@ Run run_open(const Options& opt, World& world) {
 
     check_files_alike(run, model, world);
     run.id = fresh_run_id();
-    run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp, opt.lock_wait);
+    run.lock = std::make_unique<RunLock>(opt.out, run.id, *world.dp, opt.lock_wait,
+                                         [] { return signal_received() != 0; });
     run.saves.keep = opt.keep;
     find_start(run, std::move(model), world);
     return run;

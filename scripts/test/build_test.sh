@@ -11,6 +11,8 @@ expect "a header is a dependency" 0 "compile $object" -- build
 expect "an option rebuilds" 0 "compile $object" -- build ARCH=x86-64-v2
 expect "the same option does not" 0 "!compile" -- build ARCH=x86-64-v2
 expect "CUDA=0 is told" 0 "no (CUDA=0)" -- build CUDA=0
+# Vectors of a machine without fused multiply-add are another branch of the source.
+is "old machines" make -s BUILD="$work/v2" ARCH=x86-64-v2 CUDA=0 "$work/v2/obj/llmc/ops/gelu_cpu.o"
 expect "MPI=0 is told" 0 "no (MPI=0)" -- build MPI=0
 mkdir -p "$work/cudnn/include"
 echo '#define CUDNN_VERSION 91100' > "$work/cudnn/include/cudnn_backend.h"

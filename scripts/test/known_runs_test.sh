@@ -52,7 +52,8 @@ started() { # NAME CODE FRAGMENTS... -- VARIABLES... [OPTIONS]: scripts/gpt2_124
     while [ "$1" != -- ]; do told+=("$1"); shift; done
     shift
     rm -f "$work/launched.choice"
-    expect "$name" "${told[@]}" -- env -u RANKS -u HOSTS -u OMP_NUM_THREADS GPU_MIB=0 OUT="$work/launched" PATH="$work/launchers:$PATH" \
+    expect "$name" "${told[@]}" -- env -u RANKS -u HOSTS -u OMP_NUM_THREADS -u SLURM_JOB_ID -u SLURM_NTASKS -u SLURM_NNODES \
+        -u SLURM_NTASKS_PER_NODE -u SLURM_CPUS_PER_TASK -u SLURM_RESTART_COUNT GPU_MIB=0 OUT="$work/launched" PATH="$work/launchers:$PATH" \
         TRAIN_GPT="$work/launchers/train_gpt" "$@"
 }
 run=(bash scripts/gpt2_124M.sh)

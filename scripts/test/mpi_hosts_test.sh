@@ -51,6 +51,11 @@ head -c 3001 "$work/d_train_000000.bin" > "$work/cut.bin"
 start=$SECONDS
 expect "a damaged file on one host" 3 "west] error" "cut.bin" -- launch 4 "${hosts[@]}" bash -c "$(west "--data $work/cut.bin")" _ "${run[@]}"
 [ $((SECONDS - start)) -lt 10 ] && ok "within 10 s" || not_ok "within 10 s"
+# In a command that does not hold signals back, on the last rank of all: its reason must be out before the others
+# end it.
+expect "a damaged file on the last rank" 3 "west] error" "cut.bin" -- launch 4 "${hosts[@]}" \
+    bash -c 'if [ $OMPI_COMM_WORLD_RANK = 3 ]; then exec "$@" --data "$0"; fi; exec "$@"' "$work/cut.bin" \
+    "$train_gpt" eval --model "$work/one" --data "$work/d_val_*.bin" --seq-len 31
 [ ! -e "$work/no" ] && ok "nothing was written by what was refused" || not_ok "nothing was written by what was refused"
 
 # ---- one host has a tenth of the other's time: its steps take longer than the limit, and that is no hang

@@ -49,14 +49,14 @@ if [ -e "$marker" ]; then exec "$@"; fi
 "$@" --steps 1000000 --save-every 0 > /dev/null 2>&1 &
 for _ in $(seq 200); do [ -s "$marker.out/log.jsonl" ] && break; sleep 0.05; done
 kill -STOP $!
-{ sleep 3; kill -KILL $!; } > /dev/null 2>&1 &
+{ sleep 8; kill -KILL $!; } > /dev/null 2>&1 &
 touch "$marker"
 exit 9
 END
 chmod +x "$work/stuck"
 expect "a second run in --out is refused at once" 2 "is in use by another run" "--lock-wait" -- bash -c '
-    "$1" "$2" "${@:3}"; timeout 2 "${@:3}"' _ "$work/stuck" "$work/once" "$train_gpt" "${toy[@]}" --steps 5 --out "$work/once.out"
-sleep 3
+    "$1" "$2" "${@:3}"; timeout 6 "${@:3}"' _ "$work/stuck" "$work/once" "$train_gpt" "${toy[@]}" --steps 5 --out "$work/once.out"
+sleep 8
 expect "a relaunch waits for the lock of the run before" 0 "is in use by another run" "waiting for it up to 120 s" "step 5/5" -- \
     scripts/run_with_restart.sh --ranks 1 --pause 0 --out "$work/held.out" -- \
     "$work/stuck" "$work/held" "$train_gpt" "${toy[@]}" --steps 5 --out "$work/held.out"
