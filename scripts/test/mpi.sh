@@ -11,8 +11,11 @@ needs_mpi() { has_mpi || { skip "$1" "no mpirun here, or built without MPI"; exi
 # Ranks that hang are ended, with code 124, after RANKS_LIMIT seconds.
 limit=${RANKS_LIMIT:-600}
 launch() {
-    local ranks=$1; shift
+    local ranks=$1 code; shift
     timeout "$limit" mpirun -np "$ranks" --allow-run-as-root --oversubscribe --mca mpi_yield_when_idle 1 "$@"
+    code=$?
+    [ $code != 124 ] || echo "out of time after $limit s" >&2
+    return $code
 }
 
 # Each rank notes its exit code in $work/code.RANK. mpirun ends the others when one has failed, by SIGTERM,
