@@ -3,13 +3,20 @@
 # program is built and run with one. A fault is planted in a copy, so the tree stays as it is.
 #   TEST_DEEP=1 dev/X/mutations_test.sh    all of the list: minutes, so `make test-deep` runs it
 #   dev/X/mutations_test.sh WORD           those whose name holds WORD
+#   dev/X/mutations_test.sh                only whether each fault still finds the line that it changes
 . scripts/test/tap.sh
 export OMP_WAIT_POLICY=passive
 build=${BUILD:-build} only=${1:-} tree=$work/tree
+lines_only='' faults=0 stale=''
 if [ -z "${TEST_DEEP:-}$only" ]; then
-    skip "$0" "minutes long; make test-deep runs it"
-    exit
+    lines_only=1
+    trap lines_found EXIT
 fi
+lines_found() {
+    if [ -z "$stale" ]; then ok "$faults faults find their lines"; else echo "no such line:$stale"; not_ok "$faults faults find their lines"; fi
+    skip "and are seen" "minutes long; make test-deep runs it"
+    rm -rf "$work"
+}
 
 # How tests, the simulator and the sanitizers begin what they report.
 finding='^\[  FAILED  \] [A-Za-z0-9_./]+|==[a-z]+== [A-Z].*|[A-Z][a-z]+Sanitizer: .*|runtime error: .*'
@@ -44,6 +51,11 @@ is_sound() { # FILE HOW...
 mutate() {
     local name=$1 file=$2 program=$3; shift 3
     [[ $name == *"$only"* ]] || return
+    if [ -n "$lines_only" ]; then
+        faults=$((faults + 1))
+        ! sed -E "$program" "$file" | cmp -s - "$file" || stale+=" [$name, $file]"
+        return
+    fi
     is_sound "$file" "$@" || { not_ok "$name: its tests fail without it"; return; }
     plant "$file" "$program"
     if cmp -s "$file" "$tree/$file"; then
