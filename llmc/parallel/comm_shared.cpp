@@ -341,6 +341,11 @@ void CommShared::do_broadcast(void* data, size_t n, Dtype t, int root) {
     const size_t bytes = n * dtype_bytes(t), pieces = (bytes + kPiece - 1) / kPiece;
     const auto size = [&](size_t piece) { return std::min(kPiece, bytes - piece * kPiece); };
     char* place = static_cast<char*>(data);
+    if (const Places at = everywhere(data); !at.empty()) {
+        meet();
+        if (rank_ != root) std::memcpy(place, at[size_t(root)], bytes);
+        return meet();
+    }
     for (size_t period = 0; period < pieces + 1; period++) {
         if (rank_ == root && period < pieces)
             std::memcpy(outbox(root, 0), place + period * kPiece, size(period));

@@ -277,20 +277,23 @@ std::vector<CommSpeed> comm_speed(Comm& comm, size_t bytes) {
 
 static void speeds_print(World& world, size_t max_bytes, bool gpus) {
     if (world.rank == 0)
-        std::printf("%-24s %12s %12s %11s %11s\n", "collective", "bytes", "us", "alg GB/s",
+        std::printf("%-30s %12s %12s %11s %11s\n", "collective", "bytes", "us", "alg GB/s",
                     "bus GB/s");
     for (size_t bytes = 4; bytes <= max_bytes; bytes *= 16) {
         std::vector<CommSpeed> rows;
         FOR_CUDA(if (gpus) rows = speeds<CudaStream>(*world.gpus, *world.dp, bytes);)
         if (!gpus) rows = comm_speed(*world.dp, bytes);
         if (world.library && !gpus) {
-            rows.push_back(comm_speed(*world.library, bytes)[0]);
-            rows.back().kind = "all-reduce, the library's";
+            for (CommSpeed& r : comm_speed(*world.library, bytes)) {
+                r.of_library = true;
+                rows.push_back(r);
+            }
         }
         for (const CommSpeed& r : rows)
             if (world.rank == 0)
-                std::printf("%-24s %12zu %12.1f %11.3f %11.3f\n", r.kind, r.bytes, 1e6 * r.seconds,
-                            1e-9 * double(r.bytes) / r.seconds,
+                std::printf("%-30s %12zu %12.1f %11.3f %11.3f\n",
+                            str(r.kind, r.of_library ? ", the library's" : "").c_str(), r.bytes,
+                            1e6 * r.seconds, 1e-9 * double(r.bytes) / r.seconds,
                             1e-9 * double(r.bytes) * r.bus_factor / r.seconds);
     }
 }

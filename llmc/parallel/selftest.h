@@ -16,10 +16,11 @@ struct CommSpeed {
     const char* kind;
     size_t bytes;
     double seconds, bus_factor;
+    bool of_library = false;
 };
 std::vector<CommSpeed> comm_speed(Comm& comm, size_t bytes);
 
-// Both, up to max_bytes, and where there is one the library's all-reduce beside ours; the table
+// Both, up to max_bytes, and where there is one the library's collectives beside ours; the table
 // goes to stdout. With `gpus` the values are checked between GPUs too, whose speed is then
 // measured.
 void selftest_comm(World& world, size_t max_bytes, bool gpus);
