@@ -97,7 +97,7 @@ export TRAIN_GPT=$work/bin/train_gpt PATH=$work/bin:$PATH GPUS=$work/gpus OUT=$w
 
 plan() { # SCRIPT OPTIONS...: "MICRO_BATCH BYTES" of its plan
     local script=$1; shift
-    bash "$script" --dry-run "$@" | awk '/^step:/ { b = $8 } $1 == "total" && $2 == "memory" { gsub(",", "", $3); print b, $3 }'
+    bash "$script" --dry-run "$@" | awk '/^step:/ { b = $7 } $1 == "total" && $2 == "memory" { gsub(",", "", $3); print b, $3 }'
 }
 largest() { # SCRIPT MIB: the plan fits into nine tenths of it, and twice the micro-batch does not
     local b bytes twice room=$(($2 * 1024 * 1024 * 9 / 10))
@@ -110,6 +110,8 @@ for script in scripts/gpt2_124M.sh scripts/gpt2_1558M.sh scripts/llama_1.1B.sh; 
     is "$script takes what fits 24 GB" largest "$script" 24000
     is "$script takes what fits 80 GB" largest "$script" 81559
 done
+expect "a micro-batch that the ranks divide badly is not taken" 0 "32 micro-batches of 16 x 1024 on 7 ranks" "8 % of the work is padding" -- \
+    env GPU_MIB=81559 RANKS=7 bash scripts/gpt2_124M.sh --dry-run
 expect "a GPU that is too small" 4 "2000 MiB" "more RANKS" -- env GPU_MIB=2000 bash scripts/gpt2_1558M.sh
 expect "a wrong option, with a GPU" 2 "did you mean" -- env GPU_MIB=80000 bash scripts/gpt2_124M.sh --dry-run --step 1
 
