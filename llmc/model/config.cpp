@@ -189,9 +189,9 @@ void check_fields(const nlohmann::json& json, const Fields& used, unsigned kind,
                   const std::string& where) {
     for (const auto& [key, value] : json.items()) {
         if (std::count(used.begin(), used.end(), key)) continue;
-        const auto aside = std::find_if(asides().begin(), asides().end(), [&](const Aside& a) {
-            return key == a.field && (a.kinds & kind);
-        });
+        const auto aside = std::find_if(
+            asides().begin(), asides().end(),
+            [&, key = key](const Aside& a) { return key == a.field && (a.kinds & kind); });
         CHECK(aside != asides().end(), Exit::Usage, where + ": unknown field in the model config",
               "'" + key + "'", "", did_you_mean(key, used));
         const auto& neutral = aside->neutral;
