@@ -7,35 +7,9 @@
 #include "llmc/core/launch.cuh"
 #include "llmc/core/packed.cuh"
 #include "llmc/core/rng.h"
+#include "llmc/ops/cuda_test.cuh"
 
 namespace {
-
-constexpr CudaStream kStream{};
-
-template <class T>
-struct DeviceArray {
-    T* p;
-    size_t n;
-    explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
-        memory_from_host(p, host.data(), n * sizeof(T), kStream);
-    }
-    explicit DeviceArray(size_t n)
-        : p(static_cast<T*>(memory_alloc(n * sizeof(T), "test", kStream))), n(n) {}
-    ~DeviceArray() { memory_free(p, n * sizeof(T), kStream); }
-    std::vector<T> host() const {
-        std::vector<T> h(n);
-        memory_to_host(h.data(), p, n * sizeof(T), kStream);
-        return h;
-    }
-};
-
-template <class Elem>
-Elem to_elem(float x) {
-    if constexpr (std::is_same_v<Elem, bf16>)
-        return to_bf16(x);
-    else
-        return x;
-}
 
 // One thread a packet: y = 2 x, rounded to the element type.
 template <class Elem>
@@ -52,9 +26,9 @@ void check_double() {
     const int n = 8 * 77;
     std::vector<Elem> x(n);
     for (int i = 0; i < n; i++) x[i] = to_elem<Elem>(float(i - 300) * 0.37f);
-    DeviceArray<Elem> dx(x), dy(n);
-    launch(double_kernel<Elem>, ceil_div(n, 128 * Packed128<Elem>::size), 128, 0, kStream, dy.p,
-           dx.p, n);
+    Device<Elem> dx(x), dy(n);
+    launch(double_kernel<Elem>, ceil_div(n, 128 * Packed128<Elem>::size), 128, 0, kCuda,
+           static_cast<Elem*>(dy), static_cast<const Elem*>(dx), n);
     const std::vector<Elem> y = dy.host();
     for (int i = 0; i < n; i++) ASSERT_EQ(to_float(y[i]), 2 * to_float(x[i])) << i;
 }
@@ -77,9 +51,10 @@ TEST(packed, rounds_to_bf16_as_the_cpu) {
         const uint32_t high = uint32_t(random_bits(1, name_hash("bf16"), i)) & 0xbf7f0000u;
         x[i] = float_from_bits(high | (i % 3 == 0 ? 0x8000u : i % 3 == 1 ? 0x7fffu : 0x8001u));
     }
-    DeviceArray<float> dx(x);
-    DeviceArray<bf16> dy(x.size());
-    launch(narrow_kernel, n / 256, 256, 0, kStream, dy.p, dx.p, n);
+    Device<float> dx(x);
+    Device<bf16> dy(x.size());
+    launch(narrow_kernel, n / 256, 256, 0, kCuda, static_cast<bf16*>(dy),
+           static_cast<const float*>(dx), n);
     const std::vector<bf16> y = dy.host();
     for (int i = 0; i < n; i++) ASSERT_EQ(y[i].bits, to_bf16(x[i]).bits) << x[i];
 }
@@ -93,8 +68,9 @@ __global__ void warp_kernel(float* sum, float* max, const float* x) {
 TEST(packed, warp_reductions_follow_the_butterfly) {
     std::vector<float> x(64);
     for (int i = 0; i < 64; i++) x[i] = std::sin(float(i)) * std::exp2(float(i % 13));
-    DeviceArray<float> dx(x), dsum(64), dmax(64);
-    launch(warp_kernel, 1, 64, 0, kStream, dsum.p, dmax.p, dx.p);
+    Device<float> dx(x), dsum(64), dmax(64);
+    launch(warp_kernel, 1, 64, 0, kCuda, static_cast<float*>(dsum), static_cast<float*>(dmax),
+           static_cast<const float*>(dx));
     for (int offset = 16; offset > 0; offset /= 2) {
         const std::vector<float> old = x;
         for (int i = 0; i < 64; i++) x[i] = old[i] + old[i ^ offset];
@@ -129,8 +105,9 @@ void check_block() {
         max = std::fmax(max, x[i]);
         min = std::fmin(min, x[i]);
     }
-    DeviceArray<float> dx(x), dout(2 * kThreads);
-    launch(block_kernel<kThreads>, 1, kThreads, 0, kStream, dout.p, dx.p);
+    Device<float> dx(x), dout(2 * kThreads);
+    launch(block_kernel<kThreads>, 1, kThreads, 0, kCuda, static_cast<float*>(dout),
+           static_cast<const float*>(dx));
     const std::vector<float> out = dout.host();
     for (int i = 0; i < kThreads; i++) {
         EXPECT_EQ(out[i], sum + max - 100);

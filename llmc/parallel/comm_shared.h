@@ -18,7 +18,7 @@
 // next.
 //
 // Ranks meet by counting who has come: the last one lets all go. Whoever must wait looks at the
-// count a while, if there is a core for every rank, and then sleeps (futex), once a meeting.
+// count a while, or lets others run where ranks share cores, and then sleeps (futex).
 #pragma once
 #include <atomic>
 #include <vector>
